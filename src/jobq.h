@@ -57,7 +57,6 @@ extern char *jobq_tool_path;
 extern char *jobq_tool_env_file;
 extern int	jobq_max_payload;			/* bytes, rendered */
 extern int	jobq_max_schedules;			/* see schedule_limits.c */
-extern int	jobq_max_tasks;				/* sql/58_runs.sql */
 extern int	jobq_max_output;			/* bytes */
 extern int	jobq_shutdown_grace;		/* ms */
 extern int	jobq_long_handler;			/* ms */
@@ -66,7 +65,6 @@ extern bool jobq_log_error_text;
 extern bool jobq_notify_events;
 extern int	jobq_notify_interval;		/* ms */
 extern int	jobq_keep_events;			/* seconds */
-extern int	jobq_keep_audit;			/* seconds */
 extern int	jobq_partition_interval;	/* seconds */
 extern bool jobq_allow_exec_under_pid1;
 extern bool jobq_allow_superuser_handlers;
@@ -78,9 +76,7 @@ extern int	jobq_health_latency;		/* ms */
 extern int	jobq_health_min_workers;
 extern int	jobq_health_dead_letters;
 extern char *jobq_alert_job_type;
-extern char *jobq_before_drop_type; /* read by SQL: 27_before_drop.sql */
 extern char *jobq_tenant;
-extern char *jobq_databases;
 extern int	jobq_max_databases;
 extern int	jobq_max_lanes;
 extern int	jobq_max_stat_types;

@@ -37,7 +37,7 @@ char	   *jobq_tool_path;
 char	   *jobq_tool_env_file;
 int			jobq_max_payload;
 int			jobq_max_schedules;
-int			jobq_max_tasks;
+static int	jobq_max_tasks;		/* read by SQL: 58_runs.sql */
 int			jobq_max_output;
 int			jobq_shutdown_grace;
 int			jobq_long_handler;
@@ -46,7 +46,7 @@ bool		jobq_log_error_text;
 bool		jobq_notify_events;
 int			jobq_notify_interval;
 int			jobq_keep_events;
-int			jobq_keep_audit;
+static int	jobq_keep_audit;	/* read by SQL: 20_partitions.sql */
 int			jobq_partition_interval;
 bool		jobq_allow_exec_under_pid1;
 bool		jobq_allow_superuser_handlers;
@@ -58,10 +58,10 @@ int			jobq_health_latency;
 int			jobq_health_min_workers;
 int			jobq_health_dead_letters;
 char	   *jobq_alert_job_type;
-char	   *jobq_before_drop_type;
+static char *jobq_before_drop_type;	/* read by SQL: 27_before_drop.sql */
 char	   *jobq_tenant;
 static char *jobq_web_user;		/* for tenant checks only */
-char	   *jobq_databases;
+static char *jobq_databases;
 int			jobq_max_databases;
 int			jobq_max_lanes;
 int			jobq_max_stat_types;
@@ -271,7 +271,7 @@ define_times(void)
 							 &jobq_load_threshold, 1.5, 0.01, 1000, PGC_SUSET, 0, NULL, NULL, NULL);
 	define_int("jobq.long_handler", &jobq_long_handler, 60 * 1000, 0, SECONDS_PER_DAY * 1000, PGC_SUSET,
 			   GUC_UNIT_MS, "Sets after which time a running SQL handler counts as long.",
-			   "0 turns it off.");
+			   "jobq.health() counts them; 0: none is long.");
 	define_int("jobq.notify_interval", &jobq_notify_interval, 20, 1, 60 * 1000, PGC_SUSET, GUC_UNIT_MS,
 			   "Sets how long notifications are gathered before they are sent.", NULL);
 	define_int("jobq.partition_interval", &jobq_partition_interval, SECONDS_PER_DAY, 60,
@@ -354,7 +354,8 @@ define_fixed(bool preloaded)
 	define_int("jobq.max_databases", &jobq_max_databases, 16, 1, 1000, context, 0,
 			   "Sets in how many databases jobs can run.", NULL);
 	define_int("jobq.max_lanes", &jobq_max_lanes, 4096, 64, 65536, context, 0,
-			   "Sets how many lanes (job type and priority) are followed.", NULL);
+			   "Sets how many announcements of commits may wait for the dispatcher.",
+			   "When more come, all lanes are read again from the earliest of them.");
 	define_int("jobq.max_stat_types", &jobq_max_stat_types, 1024, 1, 1024 * 1024, context, 0,
 			   "Sets how many job types of all databases have statistics of their own.",
 			   "Further types of a database share an entry. Each takes 2 kB of shared memory.");

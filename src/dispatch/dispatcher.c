@@ -13,9 +13,10 @@
  * It takes relation locks only when they are free at once and never waits for
  * a row, a lock or a standby.
  *
- * Exits with 0 when the extension is gone, when its tables do not fit or when
- * DDL needs the database empty; else with 1, and the launcher starts another
- * dispatcher, which finds the jobs in flight in the slots.
+ * Exits with 0 when the extension is gone, when its tables do not fit, when DDL
+ * needs the database empty, for jobq.reload(), and when another dispatcher runs
+ * or no entry is free; else with 1.  The next dispatcher finds the jobs in
+ * flight in the slots.
  *
  *	 dispatcher_turn.c					one turn of the loop
  *	 dispatcher_parts.c					what has memory and timers of its own

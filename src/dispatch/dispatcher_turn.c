@@ -2,8 +2,8 @@
  * dispatcher_turn.c
  *	  One turn of the dispatcher.
  *
- * Reports of executors come first, then publications and cancels; then, in one
- * transaction, a snapshot, the lanes that are due, and hand-out in lane order
+ * In one transaction: reports of executors come first, then publications and
+ * cancels, then a snapshot, the lanes that are due, and hand-out in lane order
  * until no executor can take more.
  */
 #include "jobq.h"

@@ -41,7 +41,7 @@ typedef enum FrameType
 	FRAME_PING,					/* worker -> helper: answer at once */
 	FRAME_PONG					/* helper -> worker */
 } FrameType;
-#define FRAME_LAST_TYPE FRAME_PONG
+#define FRAME_LAST_TYPE FRAME_PONG	/* for unit tests */
 
 /*
  * Bytes, not terminated.  Points into the decoder's buffer, or to the caller's
@@ -281,7 +281,7 @@ extern bool frame_decode(const char *body, size_t len, Frame *frame);
 extern void frame_decoder_init(FrameDecoder *decoder, uint32_t max_frame);
 extern void frame_decoder_free(FrameDecoder *decoder);
 
-/* Copies bytes in. false: out of memory. */
+/* Copies bytes in, for unit tests and fuzzers. false: out of memory. */
 extern bool frame_decoder_feed(FrameDecoder *decoder, const char *data, size_t len);
 
 /*
@@ -299,8 +299,8 @@ extern bool frame_buf_append(FrameBuf *buf, const void *data, size_t len);
 extern void frame_buf_free(FrameBuf *buf);
 
 /*
- * Adds a string to a list under construction in buf; frame_list() returns the
- * list.
+ * For unit tests: adds a string to a list under construction in buf;
+ * frame_list() returns the list.
  */
 extern bool frame_list_append(FrameBuf *buf, const char *item);
 extern FrameList frame_list(const FrameBuf *buf);

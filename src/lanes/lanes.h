@@ -189,8 +189,9 @@ extern void lanes_reset(void);
 extern Lane *lane_get(const LaneId *id, LaneType *(*lane_type) (int32));
 /* Calls visit for each lane; it may not make any. */
 extern void lanes_visit(void (*visit) (Lane *lane, void *arg), void *arg);
+/* For unit tests: the number of lanes, and of rows read ahead. */
 extern int	lanes_count(void);
-extern int	lanes_waiting(void);	/* rows read ahead */
+extern int	lanes_waiting(void);
 
 /*
  * Notes a published interval: keys to read besides the cursor, or the time at

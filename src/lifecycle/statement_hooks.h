@@ -1,6 +1,6 @@
 /*
  * statement_hooks.h
- *	  Utility statements that the dispatcher or a wait for snapshots must know of.
+ *	  COMMIT PREPARED and ROLLBACK PREPARED, for dispatcher, conductor and statistics.
  */
 #ifndef JOBQ_STATEMENT_HOOKS_H
 #define JOBQ_STATEMENT_HOOKS_H

@@ -40,7 +40,7 @@ typedef struct HealthFacts
 	bool		sees_all;		/* the caller may read every job; else the facts are of its own jobs */
 	int64		stuck_drops;	/* ranges that stay: their job of jobq.before_drop_type has failed */
 	char	   *drop_problem;	/* why one could not be enqueued; NULL: none */
-	int64		default_rows;	/* of the default partitions, up to DEFAULT_ROWS_LIMIT of each */
+	int64		default_rows;	/* of the default partitions, up to 10,000 of each */
 	char	   *unmade;			/* tables whose rows of now have no other partition; NULL: none */
 	bool		too_large;		/* ... because the default one is too large for another beside it */
 	int64		active_schedules;

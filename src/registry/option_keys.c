@@ -2,7 +2,7 @@
  * option_keys.c
  *	  The option keys of job types, which the view jobq.option_keys shows.
  */
-#include "registry/options.h"
+#include "jobq.h"
 
 #include <math.h>
 
@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "base/tool_env.h"
 #include "lifecycle/release.h"
+#include "registry/options.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_options);
 PG_FUNCTION_INFO_V1(jobq_option_keys);

@@ -1,26 +1,34 @@
 /*
  * conductor.c
- *	  The process that turns ticks of schedules into jobs, and releases jobs
- *	  that wait for others.
+ *	  The process that turns ticks of schedules into jobs, releases jobs that
+ *	  wait for others, and runs workflows.
  *
  * At most one runs in a database (ConductorProcess); the dispatcher starts it
- * while a schedule exists, and it leaves when none has existed for a minute.
- * It connects as the bootstrap superuser, enqueues as the owners of schedules
- * and runs no code of users.  Each piece of its work is a transaction whose
- * state is in rows: when it is killed, the next conductor goes on from there.
- * It holds an entry for each schedule (conductor_entries.h) and sleeps until
- * the first one is due, or until its latch is set: by commits that changed a
- * schedule or ended a job of one, and by the dispatcher when the wall clock
- * was set.  It may wait for a standby at commit.
+ * while a schedule exists, a job waits for others or a run is live, and it
+ * leaves when nothing of that has existed for a minute.  It connects as the
+ * bootstrap superuser, enqueues as the owners of schedules and workflows and
+ * runs no code of users.  Each piece of its work is a transaction whose state
+ * is in rows: when it is killed, the next conductor goes on from there.  It
+ * holds an entry for each schedule (conductor_entries.h) and sleeps until the
+ * first tick or timer is due, or until its latch is set: by commits that
+ * changed a schedule, ended a job of one or a job that others wait for, or
+ * changed a run; by the dispatcher when it has handed out a run, or when the
+ * wall clock was set.  It may wait for a standby at commit.
  *
- *	 conductor_start.c		when the dispatcher starts it
- *	 conductor_entries.c	its memory
- *	 conductor_batch.c		its transactions
- *	 schedule_turn.c		decisions about one schedule's ticks
- *	 turn_last_job.c	the end of its last job
- *	 turn_events.c		its events
- *	 tick.c					the job of a tick
- *	 conductor_flow.c		jobs that wait for others
+ *	 conductor_start.c			when the dispatcher starts it
+ *	 conductor_entries.c		its memory of schedules
+ *	 conductor_batch.c			their transactions
+ *	 schedule_turn.c			decisions about one schedule's ticks
+ *	 turn_last_job.c			the end of its last job
+ *	 turn_events.c				its events
+ *	 tick.c						the job of a tick
+ *	 conductor_flow.c			jobs that wait for others
+ *	 conductor_runs.c			runs: their starts, and what they do next
+ *	 conductor_sweep.c			runs whose news were lost
+ *	 conductor_timers.c			timers of runs, one by one after an error
+ *	 conductor_turns.c			tenants in turn
+ *	 conductor_held.c			what has failed alone, and waits
+ *	 conductor_transaction.c	one transaction
  *
  * Exits 0, or 1 after an error that no schedule has caused.  It also ends
  * between two turns for jobq.reload() and for every command that stops jobs
@@ -55,7 +63,7 @@
 #include "shared/wakeups.h"
 
 #define LOCK_TIMEOUT_MS "50"
-#define LINGER_US		USECS_PER_MINUTE	/* without a schedule */
+#define LINGER_US		USECS_PER_MINUTE	/* with nothing to wait for */
 #define FOREIGN_MS		1000	/* the tables do not fit, or await adopt() */
 #define LOCKED_US		INT64CONST(200000)
 #define MAX_LATER		1000
@@ -73,7 +81,7 @@ static int	nto_look = 0;
 static Work later[MAX_LATER];	/* work that met a lock */
 static int	nlater = 0;
 static MonoTime later_at;
-static MonoTime empty_since = 0;	/* 0: there are schedules */
+static MonoTime empty_since = 0;	/* 0: there are schedules, jobs that wait, or runs */
 
 /* ---------- the process ---------- */
 

@@ -54,7 +54,7 @@ has_row(Oid relid)
 	return found;
 }
 
-/* True if there may be schedules, or jobs that wait for others. */
+/* Wants the conductor if there are schedules, jobs that wait for others, or runs. */
 void
 conductor_look(void)
 {

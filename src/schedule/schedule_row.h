@@ -60,7 +60,6 @@ typedef struct Schedule
 #define S_INT(s, att)	(DatumGetInt32(S_ATT(s, att)))
 /* Returns a time; DT_NOBEGIN for NULL. */
 #define S_TIME(s, att)	(S_NULL(s, att) ? DT_NOBEGIN : DatumGetTimestampTz(S_ATT(s, att)))
-#define S_TEXT(s, att)	(S_NULL(s, att) ? NULL : DatumGetTextPP(S_ATT(s, att)))
 
 /*
  * Reads the version at the TID, or the latest one of that id; false: the row

@@ -1,12 +1,13 @@
 /*
  * settle.h
- *	  The end of an attempt: the one place where a job changes state.
+ *	  The end of an attempt: the one place where an attempt ends.
  *
  * The executor holds the row's lock (queue_lock) and calls settle() with the
  * outcome, in the transaction whose commit makes it true.  settle() writes
  * queue, history, dead_letters and events, and publishes the row when it waits
- * again. Callers are the SQL worker, the exec worker, run_inline, cancel_job
- * and (later) the pull calls.
+ * again.  Callers are the SQL worker, the exec worker, the calls about claimed
+ * jobs (pull/), the conductor (starts of runs, workflow/edges.c), the SQL of
+ * runs (workflow/run_calls.c), run_inline and cancel_job.
  */
 #ifndef JOBQ_SETTLE_H
 #define JOBQ_SETTLE_H

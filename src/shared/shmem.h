@@ -30,8 +30,9 @@
 #include "shared/why_requests.h"
 
 /*
- * One database.  Found by dboid; never moves; freed when its dispatcher finds
- * no extension.  Six headers declare its parts:
+ * One database.  Found by dboid; never moves; freed by the launcher after its
+ * dispatcher has found no extension, and after DROP DATABASE (ddl_barrier.c).
+ * Seven headers declare its parts:
  *
  *	 part				owner				writers				readers
  *
@@ -67,7 +68,8 @@
  *	 recent_results		recent_results.c	settlements			wait_for()
  *	 wait_for			wait_for.c			wait_for(),			wait_for()
  *											settlements
- *	 disk				disk_watch.c		maintenance		enqueue, health
+ *	 disk				disk_watch.c		maintenance			enqueue, health
+ *	 space				queue_space.c		maintenance			health
  *	 claimed			lease_table.c		dispatcher			stat_workers
  *
  *	 db_schedules.h, under mutex:

@@ -5,14 +5,15 @@
  *
  * Slots live in shared memory and belong to the executor, so they outlive the
  * dispatcher: a new one finds the jobs in flight there.  The dispatcher fills
- * a cell and then assigns it; only the executor begins it, and every change of
- * state is a compare-and-swap:
+ * a cell and then assigns it; only the executor begins it.  The two changes for
+ * which they compete are compare-and-swaps (*):
  *
  *	 FREE -> ASSIGNED	dispatcher
- *	 ASSIGNED -> FREE	dispatcher takes it back
- *	 ASSIGNED -> BEGUN	executor
+ *	 ASSIGNED -> FREE *	dispatcher takes it back
+ *	 ASSIGNED -> BEGUN *	executor
  *	 BEGUN -> DONE		executor, after its transaction has ended; sets the bit
  *						in `done`
+ *	 ASSIGNED -> DONE	the same at its exit (slot_on_exit)
  *	 DONE -> FREE		dispatcher, after it has read `report`
  *
  * The executor sets a cell's bit in `ended` as soon as its tool has ended:
@@ -132,7 +133,7 @@ typedef enum CancelKind
 	CANCEL_USER,				/* jobq.cancel_job */
 	CANCEL_TIMEOUT,				/* its time is up, and its own timer late */
 	CANCEL_DDL,					/* DROP ...: roll back, put back, no charge */
-	CANCEL_TAKE_BACK			/* type dropped or lane shut down: the same */
+	CANCEL_TAKE_BACK			/* its exec worker ends: the same */
 } CancelKind;
 
 typedef struct Cell

@@ -970,7 +970,7 @@ COMMENT ON COLUMN jobq.events.job_type IS 'name of its job type';
 COMMENT ON COLUMN jobq.events.tenant IS 'tenant of the job';
 COMMENT ON COLUMN jobq.events.attempt IS 'the attempt it belongs to; 0: before the first';
 COMMENT ON COLUMN jobq.events.type IS 'event type (docs/reference/events.md), or the type given to log_event';
-COMMENT ON COLUMN jobq.events.source IS 'client, dispatcher, sql, helper, agent:NODE, worker:NAME';
+COMMENT ON COLUMN jobq.events.source IS 'client, dispatcher, sql, helper, worker:NAME';
 COMMENT ON COLUMN jobq.events.level IS 'debug, info, warning or error';
 COMMENT ON COLUMN jobq.events.message IS 'text of the event';
 COMMENT ON COLUMN jobq.events.data IS 'further facts as JSON (docs/reference/events.md)';

@@ -175,14 +175,6 @@ read_rule(Steps *s, int number, JsonbValue *value)
 	s->steps[number].rule = rule < 0 ? AFTER_SUCCESS : (AfterRule) rule;
 }
 
-static void
-read_on_failure(Steps *s, int number, JsonbValue *value)
-{
-	s->steps[number].continues = read_choice(s, number, "on_failure", value, failure_words,
-											 "one of \"stop\", \"continue\"") == 1;
-	s->steps[number].has_on_failure = true;
-}
-
 /* Reads one key of a step. */
 static void
 read_field(Steps *s, int n, const char *key, JsonbValue *value)
@@ -206,7 +198,7 @@ read_field(Steps *s, int n, const char *key, JsonbValue *value)
 	else if (strcmp(key, "event") == 0)
 		step->event = read_text(s, n, key, value, MAX_EVENT_NAME);
 	else if (strcmp(key, "on_failure") == 0)
-		read_on_failure(s, n, value);
+		(void) read_choice(s, n, key, value, failure_words, "one of \"stop\", \"continue\"");
 	else if (strcmp(key, "compensate") == 0)
 		read_compensate(s, n, value);
 	else if (strcmp(key, "priority") == 0)

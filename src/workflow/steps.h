@@ -33,8 +33,6 @@ typedef struct Step
 	Jsonb	   *payload;		/* a template */
 	int64		delay_us;		/* -1: none */
 	char	   *event;
-	bool		continues;		/* on_failure is "continue" */
-	bool		has_on_failure;
 	char	   *compensate_type;
 	Jsonb	   *compensate_payload;
 	int			priority;
