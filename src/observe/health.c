@@ -158,7 +158,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 					   seconds, stopped || draining ? "true" : "false", f->paused_types,
 					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : "",
-					   f->holding ? psprintf(", \"held_by\": %s", f->holding) : ""));
+					   f->holding ? psprintf(", \"dead_parents\": %s", f->holding) : ""));
 }
 
 static void

@@ -111,11 +111,29 @@ check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
 
 /* ---------- workers ---------- */
 
-/* Counts the workers, and those whose commit waits for a synchronous standby. */
-static void
-count_workers(int *sql, int *exec, int *stuck)
+/* True if a SQL handler has run in the slot for longer than jobq.long_handler. */
+static bool
+has_long_handler(Slot *slot)
 {
-	*sql = *exec = *stuck = 0;
+	MonoTime	begun = 0;
+
+	if (slot->kind != SLOT_SQL || jobq_long_handler == 0)
+		return false;
+	SpinLockAcquire(&slot->mutex);
+	if (slot->current >= 0 && slot->phase == PHASE_HANDLER)
+		begun = slot->cells[slot->current].begun_at;
+	SpinLockRelease(&slot->mutex);
+	return begun != 0 && mono_exceeds(begun, mono_now(), jobq_long_handler);
+}
+
+/*
+ * Counts the workers, those whose commit waits for a synchronous standby, and
+ * long handlers.
+ */
+static void
+count_workers(int *sql, int *exec, int *stuck, int *long_handlers)
+{
+	*sql = *exec = *stuck = *long_handlers = 0;
 	if (JobqShmem == NULL)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_SHARED);
@@ -128,6 +146,7 @@ count_workers(int *sql, int *exec, int *stuck)
 		(*(slot->kind == SLOT_SQL ? sql : exec))++;
 		if (slot->proc != NULL && slot->proc->syncRepState == SYNC_REP_WAITING)
 			(*stuck)++;
+		*long_handlers += has_long_handler(slot);
 	}
 	LWLockRelease(JobqShmem->lock);
 }
@@ -147,6 +166,7 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	int			sql,
 				exec,
 				stuck,
+				long_handlers,
 				count,
 				shown,
 				claimed = 0,	/* each is worked by a client */
@@ -155,7 +175,7 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	Level		level;
 	char	   *message = NULL;
 
-	count_workers(&sql, &exec, &stuck);
+	count_workers(&sql, &exec, &stuck, &long_handlers);
 	if (db != NULL)
 		claimed = (int) (pg_atomic_read_u32(&db->health.leases) & ~LEASES_UNKNOWN);
 	count = sql + exec + claimed;
@@ -178,8 +198,9 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 		message = psprintf("%d workers wait at commit for a synchronous standby that is not there (synchronous_standby_names)", stuck);
 	}
 	add_check(report, "workers", level, message,
-			  psprintf(", \"count\": %d, \"claimed\": %s, \"can_start\": %d", shown,
-					   f->sees_all ? psprintf("%d", claimed) : "null", can_start));
+			  psprintf(", \"count\": %d, \"claimed\": %s, \"can_start\": %d, \"long_handlers\": %s", shown,
+					   f->sees_all ? psprintf("%d", claimed) : "null", can_start,
+					   f->sees_all ? psprintf("%d", long_handlers) : "null"));
 	return shown;
 }
 

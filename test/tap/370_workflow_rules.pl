@@ -274,9 +274,9 @@ sqlstate_is($node, 'postgres', 'SET SESSION AUTHORIZATION alice; SELECT * FROM j
 my $dead = one(q{SELECT jobq.enqueue('parent', '{"end": "dead"}')});
 wait_status($node, 'postgres', $dead, 'error', 'a dead letter');
 one("SELECT jobq.enqueue('child', after => '{$dead}')");
-is(one(q{SELECT jobq.health()->'checks'->'queues'->'held_by'}), '', 'no check before an hour');
+is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), '', 'no check before an hour');
 one("UPDATE jobq.dead_letters SET completed_at = completed_at - interval '2 hours'");
-is(one(q{SELECT jobq.health()->'checks'->'queues'->'held_by'}), "[\"$dead\"]", 'health names the dead letter');
+is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), "[\"$dead\"]", 'health names the dead letter');
 
 $node->stop;
 done_testing();

@@ -39,7 +39,7 @@ is_deeply([ sort keys %{ $h->{checks} } ],
 is_deeply([ sort keys %{ $h->{details} } ],
 	[qw(active_workers dead_letter_count oldest_waiting_job total_queues)], 'four details');
 is($h->{checks}{$_}{status}, 'healthy', "$_ is healthy") foreach sort keys %{ $h->{checks} };
-my %members = (dispatcher => [qw(latency_ms status)], workers => [qw(can_start claimed count status)],
+my %members = (dispatcher => [qw(latency_ms status)], workers => [qw(can_start claimed count long_handlers status)],
 	queues => [qw(oldest_waiting_s paused status stopped)], dead_letters => [qw(count status)]);
 is_deeply([ sort keys %{ $h->{checks}{$_} } ], $members{$_}, "members of $_") foreach sort keys %members;
 cmp_ok($h->{checks}{dispatcher}{latency_ms}, '>', 0, 'the dispatcher has answered');
@@ -92,6 +92,10 @@ $h = health();
 is($h->{details}{oldest_waiting_job}, $waiting[0], 'it is named') or diag explain [ \@busy, \@waiting ];
 is($h->{details}{active_workers}, $h->{checks}{workers}{count}, 'workers are counted');
 cmp_ok($h->{checks}{workers}{count}, '>=', 4, 'all of them');
+wait_for_sql($node, q{SELECT jobq.health()->'checks'->'workers'->'long_handlers' = '4' FROM set_config('jobq.long_handler', '1ms', true)},
+	'their handlers are long');
+is($node->safe_psql('postgres', "SET jobq.long_handler = $_; SELECT jobq.health()->'checks'->'workers'->'long_handlers'"), 0, "or not: $_")
+	foreach "'1d'", 0;
 $node->safe_psql('postgres', "SELECT jobq.cancel_jobs('sleeper', include_running => true)");
 wait_status($node, 'postgres', $_, 'cancelled') foreach @busy;
 

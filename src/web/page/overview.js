@@ -127,7 +127,7 @@ function Levers({ name, check, api }) {
   return h('span', { class: 'row levers' },
     may && check.stopped && h(Button, { class: 'small', icon: 'play', onClick: () => start(api) }, 'Start'),
     may && check.paused_types?.slice(0, 5).map((type) => h(Button, { key: type, class: 'small', icon: 'play', onClick: () => resume(api, type) }, `Resume ${type}`)),
-    check.held_by?.slice(0, 5).map((id) => h('a', { key: id, href: link(['jobs', id]) }, `dead letter ${id.slice(0, 8)}…`)),
+    check.dead_parents?.slice(0, 5).map((id) => h('a', { key: id, href: link(['jobs', id]) }, `dead letter ${id.slice(0, 8)}…`)),
     place && h('a', { href: link(place[0]) }, place[1]));
 }
 
