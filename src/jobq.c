@@ -33,6 +33,7 @@
 #include "tables/edge_table.h"
 #include "tables/event_log.h"
 #include "tables/finished_keys.h"
+#include "tables/home.h"
 #include "tables/queue_table.h"
 #include "tables/queue_triggers.h"
 #include "tables/table_shape.h"

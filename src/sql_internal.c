@@ -29,8 +29,9 @@
 #include "registry/job_types.h"
 #include "settle/settle.h"
 #include "shared/publish_ends.h"
-#include "shared/publish_jobs.h"
+#include "shared/xact_changes.h"
 #include "tables/event_log.h"
+#include "tables/home.h"
 #include "tables/queue_find.h"
 #include "tables/queue_table.h"
 

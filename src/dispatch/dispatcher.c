@@ -26,7 +26,7 @@
  *	 hand_out.c							handing out in order
  *	 admission.c						changes of types, limits and signals
  *	 why_answers.c						answers to jobq.why
- *	 worker_wake.c wakeup_filter.c	early wake-ups, and those saved
+ *	 wakeup_filter.c					early wake-ups, and those saved
  *	 statistics.c held_lanes.c			for views: totals, lanes and limits
  *	 lanes/ limits/ pressure/ workers/	jobs that wait, limits, executors
  */

@@ -18,7 +18,6 @@
 #include "dispatch/unknown_prepared.h"
 #include "dispatch/wakeup_filter.h"
 #include "dispatch/why_answers.h"
-#include "dispatch/worker_wake.h"
 #include "lanes/queue_scan.h"
 #include "limits/concurrency_keys.h"
 #include "limits/min_batch.h"
@@ -31,6 +30,7 @@
 #include "workers/claimers.h"
 #include "workers/executor_pool.h"
 #include "workers/executor_results.h"
+#include "workers/former_claims.h"
 #include "workers/held_jobs.h"
 #include "workers/leases.h"
 #include "workers/run_starts.h"
@@ -103,13 +103,12 @@ static const DispatcherPart parts[] = {
 	{"taking back", .next_timer = take_back_next_timer},
 	{"cancels", .init = cancels_init, .next_timer = cancels_next_timer},
 	{"inbox", .init = inbox_init},
-	{"wake-up filter", .init = wakeup_filter_init},
+	{"wake-ups", .init = wakeup_filter_init},
 	{"prepared transactions", .init = prepared_init, .recover = expect_unknown_prepared},
 	{"answers to why", .init = why_init, .next_timer = why_next_timer},
 	{"queue scan", .init = scan_init, .recover = mark_suspects},
 	{"maintenance", .init = maintenance_schedule_init, .turn = maintenance_schedule_turn, .next_timer = maintenance_schedule_next_timer},
 	{"conductor", .init = conductor_init, .turn = conductor_turn, .next_timer = conductor_next_timer},
-	{"early wake-ups", .init = worker_wake_init},
 	{"statistics", .init = statistics_init, .next_timer = statistics_next_timer},
 	{"held lanes", .init = held_lanes_init},
 	{"notifications", .init = notify_init, .turn = notify_turn, .next_timer = notify_next_timer}

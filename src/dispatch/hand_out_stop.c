@@ -17,8 +17,10 @@
 
 #include "dispatch/hand_out_stop.h"
 #include "limits/kill_switch.h"
+#include "tables/home.h"
 #include "tables/queue_table.h"
 #include "workers/cancel_requests.h"
+#include "workers/former_claims.h"
 #include "workers/leases.h"
 #include "workers/take_back.h"
 

@@ -24,6 +24,7 @@
 #include "limits/type_state.h"
 #include "shared/clock_steps.h"
 #include "workers/claim_scopes.h"
+#include "workers/former_claims.h"
 #include "workers/leases.h"
 #include "workers/held_jobs.h"
 

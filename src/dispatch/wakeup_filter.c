@@ -1,6 +1,7 @@
 /*
  * wakeup_filter.c
- *	  Which commits need not wake the dispatcher.
+ *	  Which commits need not wake the dispatcher, and which worker is woken
+ *	  early.
  *
  * A job can't be handed out at once if its type is paused, at its limit, or of
  * a role that has no free worker.  The event that changes this wakes the
@@ -15,14 +16,25 @@
  * List and ring are under one lock: a publication before the list changes is
  * in the ring when the dispatcher looks; a later one is judged by the new
  * list.
+ *
+ * On an idle queue the way from a commit to the handler is mostly the wake-up
+ * of two sleeping processes.  So a commit that will publish a job announces it
+ * before its flush (publish_jobs.c: announce_commit).  The dispatcher takes a
+ * turn and wakes a worker.  Both find nothing, and a moment later they
+ * and their caches are awake already.  To wait there for the commit without
+ * sleeping gains little more, and takes processors from backends that flush.
  */
 #include "jobq.h"
+
+#include "utils/timestamp.h"
 
 #include "dispatch/wakeup_filter.h"
 #include "limits/type_state.h"
 #include "limits/weight.h"
 #include "workers/executor_pool.h"
 #include "workers/leases.h"
+
+#define LINGER_US		200		/* twice the time to find one job */
 
 static JobqDb *db;
 static int32 recent[JOBQ_QUIET_TYPES];	/* published lately, each once */
@@ -89,4 +101,26 @@ wakeup_filter_settle(void)
 	pushed = db->ring.head != db->ring.tail;
 	SpinLockRelease(&db->mutex);
 	return changed && pushed;
+}
+
+/*
+ * Wakes the worker of an idle queue's first job, while the dispatcher looks
+ * for the job or while it is being committed.
+ */
+void
+worker_wake(TimestampTz now, bool may_hand_out)
+{
+	int32		imminent = (int32) pg_atomic_exchange_u32(&db->ring.imminent, 0);
+	LaneKeys	keys = {.type_id = 0};
+
+	if (executors_running() > 0)
+		return;
+	SpinLockAcquire(&db->mutex);
+	if (db->ring.head != db->ring.tail)
+		keys = db->ring.keys[db->ring.head % jobq_max_lanes];
+	SpinLockRelease(&db->mutex);
+	if (keys.type_id != 0 && keys.lo <= now)
+		executors_alert(keys.type_id, LINGER_US);
+	else if (imminent != 0 && may_hand_out)
+		executors_alert(imminent, 0);
 }

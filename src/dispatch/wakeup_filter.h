@@ -1,7 +1,7 @@
 /*
  * wakeup_filter.h
  *	  Types with new jobs that could not start anyway: their commits need not
- *	  wake the dispatcher.
+ *	  wake the dispatcher.  And the worker that is woken before its job is there.
  */
 #ifndef JOBQ_WAKEUP_FILTER_H
 #define JOBQ_WAKEUP_FILTER_H
@@ -18,5 +18,11 @@ extern void wakeup_filter_note(int32 type_id);
  * a wake-up: poll again.
  */
 extern bool wakeup_filter_settle(void);
+
+/*
+ * Wakes, at the beginning of a turn, the worker of an idle queue's first job,
+ * which is about to be found or committed.
+ */
+extern void worker_wake(TimestampTz now, bool may_hand_out);
 
 #endif

@@ -21,6 +21,7 @@
 #include "utils/tuplestore.h"
 
 #include "base/errors.h"
+#include "enqueue/enqueue.h"
 #include "enqueue/enqueue_jobs_reader.h"
 #include "enqueue/insert_job.h"
 #include "lifecycle/release.h"

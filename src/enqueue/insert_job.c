@@ -12,9 +12,10 @@
 #include "enqueue/insert_job.h"
 #include "enqueue/quota.h"
 #include "enqueue/unique_conflict.h"
-#include "shared/publish_jobs.h"
 #include "shared/stat_changes.h"
+#include "shared/xact_changes.h"
 #include "tables/finished_keys.h"
+#include "tables/home.h"
 
 void
 enqueuer_begin(Enqueuer *e)

@@ -14,7 +14,7 @@
 #include "enqueue/after.h"
 #include "enqueue/job_row.h"
 #include "registry/sublane.h"
-#include "shared/publish_jobs.h"
+#include "shared/xact_changes.h"
 
 void
 row_set(Datum *values, bool *nulls, int att, Datum value)

@@ -17,8 +17,8 @@
 #include "enqueue/quota.h"
 #include "enqueue/unique_conflict.h"
 #include "security/access.h"
-#include "shared/publish_jobs.h"
 #include "shared/wait_events.h"
+#include "shared/xact_changes.h"
 
 #define MAX_YIELD_TRIES 1000	/* of 5 ms */
 

@@ -19,6 +19,7 @@
 #include "base/conditional_lock.h"
 #include "base/relations.h"
 #include "lanes/queue_scan.h"
+#include "tables/home.h"
 #include "tables/table_shape.h"
 
 static bool

@@ -66,9 +66,9 @@
 #include "lifecycle/ddl_barrier.h"
 #include "lifecycle/ddl_hook.h"
 #include "shared/dispatcher_request.h"
-#include "shared/publish_jobs.h"
 #include "shared/shmem.h"
 #include "shared/stat_changes.h"
+#include "shared/xact_changes.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;

@@ -30,8 +30,8 @@
 #include "base/relations.h"
 #include "limits/kill_switch.h"
 #include "shared/current_job.h"
-#include "shared/publish_jobs.h"
 #include "shared/slots.h"
+#include "shared/xact_changes.h"
 #include "tables/table_shape.h"
 
 #define LOOK_AGAIN_MS	1000	/* a dispatcher that dies wakes no session */

@@ -25,6 +25,7 @@
 #include "registry/job_types.h"
 #include "shared/commit_news.h"
 #include "shared/worker_need.h"
+#include "tables/home.h"
 #include "tables/queue_table.h"
 #include "tables/table_shape.h"
 

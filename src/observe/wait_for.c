@@ -48,8 +48,8 @@
 #include "security/access.h"
 #include "settle/recent_results.h"
 #include "shared/current_job.h"
-#include "shared/publish_jobs.h"
 #include "shared/wait_events.h"
+#include "shared/xact_changes.h"
 #include "tables/queue_table.h"
 
 #define LONGEST_WAIT_US		(20 * USECS_PER_SEC)

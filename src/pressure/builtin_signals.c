@@ -22,6 +22,7 @@
 #include "replication/walsender_private.h"
 #include "utils/timestamp.h"
 
+#include "pressure/builtin_signals.h"
 #include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
 

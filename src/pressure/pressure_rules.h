@@ -38,9 +38,6 @@ extern int	pressure_max_weight(void);
 /* True if a rule uses this built-in signal. */
 extern bool pressure_uses(int builtin);
 
-/* builtin_signals.c: load and replication lag, at each sweep */
-extern void watch_machine(JobqDb *db, MonoTime now);
-
 /* The checked columns of jobq.signals, jobq.pressure_rules: see table_shape.h. */
 extern const struct Shape signals_shape;
 extern const struct Shape pressure_rules_shape;

@@ -45,9 +45,9 @@
 #include "shared/breaker.h"
 #include "shared/claim_session.h"
 #include "shared/claims.h"
-#include "shared/publish_jobs.h"
 #include "shared/stat_changes.h"
 #include "shared/wait_events.h"
+#include "shared/xact_changes.h"
 #include "tables/unique_key_lookup.h"
 
 #define LOOK_AGAIN_MS	1000	/* for a dispatcher that has been replaced */

@@ -28,7 +28,6 @@
 #include "base/json_size.h"
 #include "pull/claim_request.h"
 #include "pull/pull_job.h"
-#include "shared/publish_jobs.h"
 
 #define MAX_PROGRESS_DATA	(1024 * 1024)
 #define MAX_MANY			1000

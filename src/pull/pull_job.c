@@ -29,7 +29,8 @@
 #include "settle/breaker_news.h"
 #include "shared/claim_session.h"
 #include "shared/claims.h"
-#include "shared/publish_jobs.h"
+#include "shared/xact_changes.h"
+#include "tables/home.h"
 #include "tables/queue_find.h"
 
 #define RANDOM_BYTES	(UUID_LEN - (int) sizeof(Oid))	/* of a token */

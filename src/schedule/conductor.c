@@ -22,7 +22,7 @@
  *	 turn_last_job.c			the end of its last job
  *	 turn_events.c				its events
  *	 tick.c						the job of a tick
- *	 conductor_flow.c			jobs that wait for others
+ *	 conductor_edges.c			jobs that wait for others
  *	 conductor_runs.c			runs: their starts, and what they do next
  *	 conductor_sweep.c			runs whose news were lost
  *	 conductor_timers.c			timers of runs, one by one after an error
@@ -53,8 +53,8 @@
 
 #include "base/session.h"
 #include "schedule/conductor_batch.h"
+#include "schedule/conductor_edges.h"
 #include "schedule/conductor_entries.h"
-#include "schedule/conductor_flow.h"
 #include "schedule/conductor_runs.h"
 #include "security/access.h"
 #include "shared/child_process.h"
@@ -307,7 +307,7 @@ note_counts(void)
 	pg_atomic_write_u64(&db->schedules.due, due == DT_NOEND ? 0 : (uint64) due);
 	pg_atomic_write_u32(&db->schedules.active, entry_counts.active);
 	pg_atomic_write_u32(&db->schedules.paused, entry_counts.paused_by_jobq);
-	if (entry_counts.all > 0 || nlater > 0 || (reread && !foreign) || !flow_is_idle() || !runs_are_idle())
+	if (entry_counts.all > 0 || nlater > 0 || (reread && !foreign) || !edges_are_idle() || !runs_are_idle())
 		empty_since = 0;
 	else if (empty_since == 0)
 		empty_since = mono_now();
@@ -323,7 +323,7 @@ time_left(void)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = entries_due();
 	int64		left = -1;
-	int64		flow;
+	int64		other;
 
 	if (nto_look > 0 && !foreign)
 		left = 0;
@@ -333,12 +333,12 @@ time_left(void)
 		left = left < 0 ? FOREIGN_MS * INT64CONST(1000) : Min(left, FOREIGN_MS * INT64CONST(1000));
 	if (nlater > 0)
 		left = Min(left < 0 ? PG_INT64_MAX : left, Max(later_at - mono_now(), 0));
-	flow = flow_time_left();
-	if (flow >= 0)
-		left = left < 0 ? flow : Min(left, flow);
-	flow = runs_time_left();
-	if (flow >= 0)
-		left = left < 0 ? flow : Min(left, flow);
+	other = edges_time_left();
+	if (other >= 0)
+		left = left < 0 ? other : Min(left, other);
+	other = runs_time_left();
+	if (other >= 0)
+		left = left < 0 ? other : Min(left, other);
 	if (empty_since != 0)
 	{
 		int64		stay = Max(empty_since + LINGER_US - mono_now(), 0);
@@ -389,8 +389,8 @@ one_turn(void)
 		run_due();
 	if (!foreign && entries_due() > GetCurrentTimestamp())
 		run_look();
-	flow_take_news();
-	flow_turn();
+	edges_take_news();
+	edges_turn();
 	runs_take_starts();
 	runs_turn();
 	note_counts();
@@ -430,7 +430,7 @@ jobq_conductor_main(Datum arg)
 	lasting = AllocSetContextCreate(TopMemoryContext, "jobq conductor", ALLOCSET_DEFAULT_SIZES);
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	entries_init(lasting);
-	flow_init(lasting, db);
+	edges_init(lasting, db);
 	runs_start(lasting, db);
 
 	for (;;)

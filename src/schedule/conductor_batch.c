@@ -33,6 +33,7 @@
 #include "schedule/conductor_batch.h"
 #include "schedule/conductor_entries.h"
 #include "schedule/conductor_transaction.h"
+#include "tables/home.h"
 #include "tables/table_shape.h"
 
 #define SINGLE_SIZE		48		/* of the 64 subtransactions that a snapshot holds */

@@ -42,6 +42,7 @@
 #include "settle/settle.h"
 #include "shared/run_hand_outs.h"
 #include "shared/slots.h"
+#include "tables/home.h"
 #include "tables/queue_find.h"
 #include "tables/table_shape.h"
 #include "workflow/edges.h"

@@ -19,7 +19,7 @@
 #include "shared/child_process.h"
 #include "shared/publish_schedules.h"
 #include "shared/worker_need.h"
-#include "workflow/flow_sets.h"
+#include "workflow/awaited_jobs.h"
 
 #define RETRY_US		USECS_PER_SEC
 
@@ -33,7 +33,7 @@ conductor_init(MemoryContext context, JobqDb *mine)
 	db = mine;
 	looked = false;
 	retry = 0;
-	sets_start(mine);
+	awaited_start(mine);
 }
 
 static bool
@@ -70,7 +70,7 @@ conductor_look(void)
 	if (has_row(dependencies))
 		db->schedule_news.wanted = true;
 	else
-		sets_complete(db);
+		awaited_complete(db);
 	if (has_row(schedules) || has_row(runs))
 		db->schedule_news.wanted = true;
 }

@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "base/relations.h"
+#include "enqueue/enqueue.h"
 #include "enqueue/insert_job.h"
 #include "schedule/cron_arguments.h"
 #include "schedule/schedule_ticks.h"

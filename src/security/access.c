@@ -35,6 +35,7 @@
 #include "base/relations.h"
 #include "security/access.h"
 #include "shared/shmem.h"
+#include "tables/home.h"
 #include "tables/queue_table.h"
 #include "tables/table_shape.h"
 

@@ -10,7 +10,7 @@
 #include "base/concurrency_key_hash.h"
 #include "base/job_status.h"
 #include "settle/release_blocked.h"
-#include "shared/publish_jobs.h"
+#include "shared/xact_changes.h"
 #include "tables/run_level.h"
 
 /* Returns the time; jobs that are released together keep the order of their release. */

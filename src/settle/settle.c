@@ -35,9 +35,9 @@
 #include "settle/settle.h"
 #include "settle/settle_counts.h"
 #include "shared/publish_ends.h"
-#include "shared/publish_jobs.h"
 #include "shared/publish_schedules.h"
 #include "shared/stat_changes.h"
+#include "shared/xact_changes.h"
 #include "tables/unique_key_lookup.h"
 
 /* ---------- rows ---------- */

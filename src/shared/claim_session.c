@@ -10,7 +10,6 @@
 #include "storage/ipc.h"
 
 #include "shared/claim_session.h"
-#include "shared/publish_jobs.h"
 
 #define HAS_SESSION		0x80	/* bit of a token's first byte */
 #define SESSION_BYTE	8		/* of a token: 4 bytes, before those of the role */

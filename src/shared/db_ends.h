@@ -55,7 +55,7 @@ typedef struct RunStarts
 
 /*
  * News of committed transactions for the conductor (publish_ends.c writes,
- * conductor_flow.c reads).  Under JobqDb.mutex.
+ * conductor_edges.c reads).  Under JobqDb.mutex.
  */
 typedef struct EndNews
 {
@@ -69,7 +69,7 @@ typedef struct EndNews
  * A set of job ids that others wait for, with false positives: a bit for each
  * hash.  An enqueue sets the bit of a parent before it looks at the parent's
  * state; the end of a job tests the bit after it is visible.  So one of the two
- * sees the other.  Two sets, because a set can't forget: flow_sets.c.
+ * sees the other.  Two sets, because a set can't forget: awaited_jobs.c.
  */
 #define JOBQ_AWAITED_WORDS	32768
 #define JOBQ_AWAITED_FULL	(JOBQ_AWAITED_WORDS * 32 / 8)	/* bits after which the set is changed */

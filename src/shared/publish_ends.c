@@ -83,7 +83,7 @@ job_mark_awaited(JobqDb *db, const pg_uuid_t *id)
 void
 job_await(JobqDb *db, const pg_uuid_t *id)
 {
-	/* flow_sets.c waits for all transactions with an xid */
+	/* awaited_jobs.c waits for all transactions with an xid */
 	(void) GetCurrentTransactionId();
 	if (awaits_in == NULL)
 	{

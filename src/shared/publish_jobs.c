@@ -17,8 +17,10 @@
 
 #include "shared/claims.h"
 #include "shared/publish_ends.h"
+#include "shared/publish_jobs.h"
 #include "shared/publish_schedules.h"
 #include "shared/stat_changes.h"
+#include "shared/unpublished.h"
 #include "shared/xact_changes.h"
 
 #define ASLEEP_US	10000		/* when the dispatcher has been idle for so

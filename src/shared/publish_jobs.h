@@ -2,11 +2,10 @@
  * publish_jobs.h
  *	  Publishes the changes of a transaction to the dispatcher at its end.
  *
- * Enqueue and every other write of the queue call publish_key() with the lane
- * and position of the row (plain SQL by the trigger in queue_triggers.c).
- * That call reserves all memory.  The callback at COMMIT (after
- * ProcArrayEndTransaction: the rows are visible) copies the publications to
- * the database's ring under a spinlock and sets the dispatcher's latch.  It
+ * Enqueue and every other write of the queue note the lane and position of the
+ * row (xact_changes.h), which reserves all memory.  The callback at COMMIT
+ * (after ProcArrayEndTransaction: the rows are visible) copies the publications
+ * to the database's ring under a spinlock and sets the dispatcher's latch.  It
  * cannot fail.  At ABORT the same positions are published: a row that was
  * locked may have been passed over.  At PREPARE they are kept with the xid,
  * and the dispatcher checks for the end of the prepared transaction.
@@ -17,69 +16,10 @@
 #include "access/xact.h"
 #include "shared/shmem.h"
 
-struct BreakerNote;
-
-#define JOBQ_EXACT_KEYS 8		/* per transaction and lane; beyond: one
-								 * interval */
-
-/* Notes a written row of a lane. */
-extern void publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
-
-/*
- * Notes a row, published before, that can't start until another transaction has
- * ended: it is read again then.
- */
-extern void publish_successor(TransactionId xid, const LaneKeys *keys);
-
-/*
- * Notes that a row of the concurrency key, created at that time, was written
- * or removed.
- */
-extern void publish_concurrency_key(uint64 hash, TimestampTz since, bool removed);
-
-/*
- * Notes a change of the registry, for the caches of all backends and the
- * dispatcher at commit.
- */
-extern void publish_types_changed(void);
-/* Stops hand-out from now on until this transaction ends. */
-extern void publish_drain(void);
-
-/*
- * Notes a change of signals or pressure rules; the dispatcher reads them
- * again.
- */
-extern void publish_signals_changed(void);
-
-/*
- * Requests to cancel the running attempt of job id, at commit.  Raises ERROR
- * 53400 if too many such requests are open.
- */
-extern void publish_cancel(const pg_uuid_t *id, const char *reason);
-/*
- * Notes a job whose lease has begun, ended or changed: the dispatcher reads
- * its row again.
- */
-extern void publish_lease(const pg_uuid_t *id);
-/*
- * The same for an attempt that its client has ended: the breaker and sessions
- * in wait_for learn of it.
- */
-extern void publish_attempt_end(const pg_uuid_t *id, int status, const struct BreakerNote *note, bool failed);
-/* The same for a claim, whose lease ends then. */
-extern void publish_claim(const pg_uuid_t *id, MonoTime until);
-/* Takes that back: the claim did not get the job. */
-extern void publish_forget_claim(const pg_uuid_t *id);
-/* Allocates the memory for so many more of them. */
-extern void publish_reserve_leases(int n);
 /* Returns the entry about a job's lease; news: LeaseNews (claims.h). */
 extern LaneKeys lease_entry(const pg_uuid_t *id, int news);
 /* Adds it to the ring, with JobqDb.mutex held; cannot fail. */
 extern void publish_entry(JobqDb *db, LaneKeys entry);
-/* True if this transaction has written the job: then wait_for refuses. */
-extern bool publish_wrote_job(const pg_uuid_t *id);
-/* Notes a job that this transaction has written. */
-extern void publish_note_job(const pg_uuid_t *id);
 /* Callbacks to register once per process. */
 extern void publish_xact_callback(XactEvent event, void *arg);
 extern void publish_subxact_callback(SubXactEvent event, SubTransactionId subid,

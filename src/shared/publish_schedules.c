@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 
 #include "shared/publish_schedules.h"
+#include "shared/unpublished.h"
 #include "shared/wakeups.h"
 #include "shared/xact_changes.h"
 

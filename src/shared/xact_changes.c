@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "shared/unpublished.h"
 #include "shared/xact_changes.h"
 
 #define MAX_LANES	1024		/* beyond: read everything from the smallest

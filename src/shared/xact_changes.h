@@ -1,85 +1,73 @@
 /*
  * xact_changes.h
- *	  The unpublished changes of the open transaction: xact_changes.c collects
- *	  them, publish_jobs.c publishes them at its end.
+ *	  Notes what a transaction changes, for the dispatcher: publish_jobs.h
+ *	  publishes it at the end.
+ *
+ * Enqueue and every other write of the queue call publish_key() with the lane
+ * and position of the row (plain SQL by the trigger in queue_triggers.c).  These
+ * calls reserve all memory that the end of the transaction needs.
  */
 #ifndef JOBQ_XACT_CHANGES_H
 #define JOBQ_XACT_CHANGES_H
 
-#include "shared/breaker.h"
-#include "shared/publish_jobs.h"
+#include "shared/shmem.h"
 
-typedef struct UnpublishedLane
-{
-	int32		type_id;
-	int16		priority;
-	int16		sublane;
-	int			nkeys;			/* > JOBQ_EXACT_KEYS: only lo and hi count */
-	TimestampTz keys[JOBQ_EXACT_KEYS];
-	TimestampTz lo;
-	TimestampTz hi;
-} UnpublishedLane;
+struct BreakerNote;
 
-/* A concurrency key with changed rows. */
-typedef struct UnpublishedKey
-{
-	uint64		hash;			/* 0: of any */
-	TimestampTz since;		/* the earliest */
-	bool		removed;
-} UnpublishedKey;
-
-typedef struct UnpublishedCancel
-{
-	CancelRequest request;
-	SubTransactionId subid;		/* that requested it */
-} UnpublishedCancel;
-
-/* A job that was claimed, or a lease that has ended. */
-typedef struct UnpublishedLease
-{
-	pg_uuid_t	id;
-	SubTransactionId subid;
-	MonoTime	until;			/* of a claim: its lease ends; else 0 */
-	bool		ended;			/* by the client: the rest is set */
-	bool		failed;
-	int			status;			/* JobStatus */
-	BreakerNote breaker;
-} UnpublishedLease;
+/* Notes a written row of a lane. */
+extern void publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
 
 /*
- * The arrays live as long as the backend; publish_shrink_leases keeps the one
- * without a limit small.
+ * Notes a row, published before, that can't start until another transaction has
+ * ended: it is read again then.
  */
-typedef struct Unpublished
-{
-	JobqDb	   *db;				/* NULL: nothing has been done */
-	UnpublishedLane *lanes;
-	int			nlanes;
-	int			lanes_size;
-	bool		overflow;		/* there are more: read everything from
-								 * overflow_lo on */
-	TimestampTz overflow_lo;
-	XactKeys   *successors;
-	int			nsuccessors;
-	int			successors_size;
-	UnpublishedKey *keys;
-	int			nkeys;
-	int			keys_size;
-	UnpublishedCancel *cancels;
-	int			ncancels;
-	int			cancels_size;
-	UnpublishedLease *leases;
-	int			nleases;
-	int			leases_size;
-	pg_uuid_t  *noted;			/* jobs it has written */
-	int			nnoted;
-	int			noted_size;
-	bool		types_changed;
-	bool		signals_changed;
-	SubTransactionId drained_by;	/* is counted in KillSwitch.ndrains */
-} Unpublished;
+extern void publish_successor(TransactionId xid, const LaneKeys *keys);
 
-extern Unpublished unpublished;
+/*
+ * Notes that a row of the concurrency key, created at that time, was written
+ * or removed.
+ */
+extern void publish_concurrency_key(uint64 hash, TimestampTz since, bool removed);
+
+/*
+ * Notes a change of the registry, for the caches of all backends and the
+ * dispatcher at commit.
+ */
+extern void publish_types_changed(void);
+/* Stops hand-out from now on until this transaction ends. */
+extern void publish_drain(void);
+
+/*
+ * Notes a change of signals or pressure rules; the dispatcher reads them
+ * again.
+ */
+extern void publish_signals_changed(void);
+
+/*
+ * Requests to cancel the running attempt of job id, at commit.  Raises ERROR
+ * 53400 if too many such requests are open.
+ */
+extern void publish_cancel(const pg_uuid_t *id, const char *reason);
+/*
+ * Notes a job whose lease has begun, ended or changed: the dispatcher reads
+ * its row again.
+ */
+extern void publish_lease(const pg_uuid_t *id);
+/*
+ * The same for an attempt that its client has ended: the breaker and sessions
+ * in wait_for learn of it.
+ */
+extern void publish_attempt_end(const pg_uuid_t *id, int status, const struct BreakerNote *note, bool failed);
+/* The same for a claim, whose lease ends then. */
+extern void publish_claim(const pg_uuid_t *id, MonoTime until);
+/* Takes that back: the claim did not get the job. */
+extern void publish_forget_claim(const pg_uuid_t *id);
+/* Allocates the memory for so many more of them. */
+extern void publish_reserve_leases(int n);
+/* True if this transaction has written the job: then wait_for refuses. */
+extern bool publish_wrote_job(const pg_uuid_t *id);
+/* Notes a job that this transaction has written. */
+extern void publish_note_job(const pg_uuid_t *id);
 
 /* Frees the array of leases if a huge transaction has grown it. */
 extern void publish_shrink_leases(void);

@@ -40,6 +40,7 @@
 #include "sql_worker/handler.h"
 #include "sql_worker/inline_workflow.h"
 #include "sql_worker/run_inline.h"
+#include "tables/home.h"
 #include "tables/queue_find.h"
 
 PG_FUNCTION_INFO_V1(jobq_run_inline);

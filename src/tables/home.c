@@ -29,6 +29,7 @@
 #include "utils/xid8.h"
 
 #include "base/relations.h"
+#include "tables/home.h"
 #include "tables/queue_table.h"
 #include "tables/table_shape.h"
 

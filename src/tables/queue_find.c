@@ -25,7 +25,7 @@
 #include "utils/snapmgr.h"
 
 #include "shared/current_job.h"
-#include "shared/publish_jobs.h"
+#include "shared/xact_changes.h"
 #include "tables/queue_find.h"
 #include "tables/queue_table.h"
 

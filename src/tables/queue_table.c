@@ -32,6 +32,7 @@
 #include "base/job_status.h"
 #include "base/relations.h"
 #include "shared/stat_changes.h"
+#include "tables/home.h"
 #include "tables/queue_table.h"
 #include "tables/table_shape.h"
 #include "tables/unique_key_lookup.h"

@@ -130,18 +130,9 @@ extern TM_Result queue_lock_version(Table *queue);
 extern void job_from_slot(Table *queue, Job *job);
 
 /*
- * Returns this database's home id; create: makes it when there is none, else
- * 0.
+ * The checked columns of jobq.queue, jobq.history, jobq.dead_letters: see
+ * table_shape.h.
  */
-extern int32 home_id(bool create);
-/* True if the home row names this database; false after a restore. */
-extern bool home_is_ours(int32 *id);
-
-/*
- * The checked columns of jobq.home, jobq.queue, jobq.history,
- * jobq.dead_letters: see table_shape.h.
- */
-extern const struct Shape home_shape;
 extern const struct Shape queue_shape;
 extern const struct Shape history_shape;
 extern const struct Shape dead_letters_shape;

@@ -35,7 +35,7 @@
 #include "utils/timestamp.h"
 
 #include "base/relations.h"
-#include "shared/publish_jobs.h"
+#include "shared/xact_changes.h"
 #include "tables/queue_find.h"
 #include "tables/unique_key_lookup.h"
 

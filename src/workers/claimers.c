@@ -24,6 +24,7 @@
 #include "shared/claims.h"
 #include "workers/claim_scopes.h"
 #include "workers/claimers.h"
+#include "workers/former_claims.h"
 #include "workers/leases.h"
 
 #define TAKE_AT_ONCE	64

@@ -16,6 +16,7 @@
 #include "base/grow_array.h"
 #include "limits/weight.h"
 #include "workers/former_claims.h"
+#include "workers/lease_table.h"
 #include "workers/leases.h"
 
 /* An open transaction whose claims a former dispatcher has answered. */

@@ -1,11 +1,11 @@
 /*
  * former_claims.h
- *	  The claims that a former dispatcher has answered; leases.h has more.
+ *	  The claims that a former dispatcher has answered.
  */
 #ifndef JOBQ_FORMER_CLAIMS_H
 #define JOBQ_FORMER_CLAIMS_H
 
-#include "workers/lease_table.h"
+#include "limits/type_state.h"
 
 extern void former_claims_init(MemoryContext context, JobqDb *db);
 
@@ -16,5 +16,20 @@ extern bool former_claims_are_open(void);
 /* Forgets those whose transactions have ended. */
 extern void former_claims_turn(MonoTime now);
 extern MonoTime former_claims_next_timer(void);
+
+/* Takes over jobs of claims whose transactions a former dispatcher left open. */
+extern void leases_recover(void);
+
+/* True until the rows of the queue have been read for leases (lane_reader.c). */
+extern bool leases_are_being_read(void);
+extern void leases_were_read(void);
+
+/*
+ * True if unknown jobs of open claims, which a former dispatcher has answered,
+ * may count in a limit of this job: it is not handed out.
+ */
+extern bool leases_await_former(const TypeState *t, const JobRef *ref);
+/* True, once, when one of these claims has ended. */
+extern bool leases_former_ended(void);
 
 #endif

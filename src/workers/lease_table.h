@@ -1,6 +1,7 @@
 /*
  * lease_table.h
- *	  The dispatcher's table of leases: for leases.c and lease_settle.c only.
+ *	  The dispatcher's table of leases: for leases.c, lease_settle.c and
+ *	  former_claims.c only.
  */
 #ifndef JOBQ_LEASE_TABLE_H
 #define JOBQ_LEASE_TABLE_H

@@ -10,8 +10,6 @@
 #include "limits/type_state.h"
 
 extern void leases_init(MemoryContext context, JobqDb *db);
-/* Takes over jobs of claims whose transactions a former dispatcher left open. */
-extern void leases_recover(void);
 /* Returns the number of jobs that clients have, and that limits count. */
 extern int	leases_running(void);
 /* True if ends of some may let jobs start that limits do not block. */
@@ -31,18 +29,6 @@ extern void lease_hand_run(TypeState *t, const JobRef *ref, uint64 number, int64
 extern void leases_take_back_runs(bool all, TimestampTz now);
 /* Takes back a job whose claim has not been answered. */
 extern void lease_take_back(const pg_uuid_t *id);
-
-/* True until the rows of the queue have been read for leases (lane_reader.c). */
-extern bool leases_are_being_read(void);
-extern void leases_were_read(void);
-
-/*
- * True if unknown jobs of open claims, which a former dispatcher has answered,
- * may count in a limit of this job: it is not handed out.
- */
-extern bool leases_await_former(const TypeState *t, const JobRef *ref);
-/* True, once, when one of these claims has ended. */
-extern bool leases_former_ended(void);
 
 /* True if a client has the job. */
 extern bool lease_has(const pg_uuid_t *id);

@@ -35,6 +35,7 @@
 #include "settle/settle.h"
 #include "shared/publish_ends.h"
 #include "tables/edge_table.h"
+#include "tables/home.h"
 #include "tables/queue_find.h"
 #include "workflow/after_rules.h"
 #include "workflow/edges.h"

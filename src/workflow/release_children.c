@@ -34,6 +34,7 @@
 #include "settle/release_blocked.h"
 #include "shared/publish_ends.h"
 #include "tables/edge_table.h"
+#include "tables/home.h"
 #include "tables/queue_find.h"
 #include "workflow/after_rules.h"
 #include "workflow/release_children.h"

@@ -10,11 +10,16 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/clock.h"
 #include "base/job_status.h"
 #include "settle/settle_counts.h"
 #include "shared/stat_changes.h"
 #include "workflow/edges.h"
 #include "workflow/run_begin.h"
+
+#define TURN_US			INT64CONST(50000)
+
+static MonoTime turn_end = 0;	/* 0: not the conductor's */
 
 static void
 set(Job *job, int att, Datum value)
@@ -44,4 +49,16 @@ runs_begin(const pg_uuid_t *ids, int n)
 {
 	CommandCounterIncrement();
 	(void) run_sql_for_ids("SELECT jobq_internal._start_run(r) FROM unnest($1) r", ids, n);
+}
+
+void
+run_turn_begins(void)
+{
+	turn_end = mono_now() + TURN_US;
+}
+
+bool
+run_turn_is_over(void)
+{
+	return turn_end != 0 && mono_now() >= turn_end;
 }

@@ -26,13 +26,9 @@
 #include "settle/settle.h"
 #include "shared/breaker.h"
 #include "shared/publish_ends.h"
-#include "shared/publish_jobs.h"
+#include "shared/xact_changes.h"
 #include "tables/queue_find.h"
 #include "workflow/run_begin.h"
-
-#define TURN_US			INT64CONST(50000)
-
-static MonoTime turn_end = 0;	/* 0: not the conductor's */
 
 PG_FUNCTION_INFO_V1(jobq_settle_task);
 PG_FUNCTION_INFO_V1(jobq_release_task);
@@ -165,18 +161,6 @@ jobq_look_again(PG_FUNCTION_ARGS)
 	table_close_after_write(&queue);
 	UnregisterSnapshot(snapshot);
 	PG_RETURN_VOID();
-}
-
-void
-run_turn_begins(void)
-{
-	turn_end = mono_now() + TURN_US;
-}
-
-bool
-run_turn_is_over(void)
-{
-	return turn_end != 0 && mono_now() >= turn_end;
 }
 
 /* jobq_internal._turn_is_over() */

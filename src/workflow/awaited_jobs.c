@@ -1,5 +1,5 @@
 /*
- * flow_sets.c
+ * awaited_jobs.c
  *	  Keeps AwaitedJobs complete and sparse.
  *
  * After a start of the server no bit is set, while jobq.dependencies has edges.
@@ -28,13 +28,13 @@
 #include "utils/snapmgr.h"
 
 #include "shared/publish_ends.h"
-#include "workflow/flow_sets.h"
+#include "workflow/awaited_jobs.h"
 
 static uint32 limit = JOBQ_AWAITED_FULL;
 static bool clears = false;		/* the pass began after all transactions of before the change */
 
 void
-sets_start(JobqDb *db)
+awaited_start(JobqDb *db)
 {
 	if (!TransactionIdIsValid(db->awaited.first_xid))
 		db->awaited.first_xid = XidFromFullTransactionId(ReadNextFullTransactionId());
@@ -66,7 +66,7 @@ prepared_exist(TransactionId before)
 }
 
 void
-sets_complete(JobqDb *db)
+awaited_complete(JobqDb *db)
 {
 	if (pg_atomic_read_u32(&db->awaited.complete) == 0 && TransactionIdIsValid(db->awaited.first_xid) &&
 		!prepared_exist(db->awaited.first_xid))
@@ -90,7 +90,7 @@ note_prepared(JobqDb *db)
 /* ---------- the change ---------- */
 
 bool
-sets_change(JobqDb *db)
+awaited_change(JobqDb *db)
 {
 	return pg_atomic_read_u32(&db->awaited.old_has_bits) != 0;
 }
@@ -107,23 +107,23 @@ change(AwaitedJobs *set)
 }
 
 bool
-sets_turn(JobqDb *db)
+awaited_turn(JobqDb *db)
 {
 	AwaitedJobs *set = &db->awaited;
 
-	if (!sets_change(db) && pg_atomic_read_u32(&set->added) >= limit)
+	if (!awaited_change(db) && pg_atomic_read_u32(&set->added) >= limit)
 		change(set);
-	return sets_change(db);
+	return awaited_change(db);
 }
 
 void
-sets_pass_begins(JobqDb *db)
+awaited_pass_begins(JobqDb *db)
 {
 	Snapshot	snapshot;
 
 	note_prepared(db);
 	clears = false;
-	if (!sets_change(db) || !TransactionIdIsValid(db->awaited.switch_xid))
+	if (!awaited_change(db) || !TransactionIdIsValid(db->awaited.switch_xid))
 		return;
 	snapshot = GetLatestSnapshot();
 	clears = TransactionIdFollowsOrEquals(snapshot->xmin, db->awaited.switch_xid);
@@ -142,10 +142,10 @@ clear_old(AwaitedJobs *set)
 }
 
 void
-sets_pass_ends(JobqDb *db)
+awaited_pass_ends(JobqDb *db)
 {
 	if (clears)
 		clear_old(&db->awaited);
 	clears = false;
-	sets_complete(db);
+	awaited_complete(db);
 }

@@ -1,5 +1,5 @@
 /*
- * conductor_flow.c
+ * conductor_edges.c
  *	  The conductor's turns for jobs that wait for other jobs.
  *
  * Parents that have ended come from EndNews (publish_ends.h), unless the
@@ -9,7 +9,7 @@
  * a crash of the server takes back is found again by the pass.  The pass reads
  * all edges, marks their parents as awaited, and takes those that are not in
  * the queue; it runs at the start, when news were lost, when the sets of
- * awaited jobs change (flow_sets.h), and once in SWEEP_US while there are
+ * awaited jobs change (awaited_jobs.h), and once in SWEEP_US while there are
  * edges.
  *
  * A parent whose child is locked is put aside (conductor_held.h), and tried
@@ -26,16 +26,17 @@
 #include "utils/timestamp.h"
 
 #include "base/relations.h"
-#include "schedule/conductor_flow.h"
+#include "schedule/conductor_edges.h"
 #include "schedule/conductor_held.h"
 #include "schedule/conductor_runs.h"
 #include "schedule/conductor_sweep.h"
 #include "schedule/conductor_transaction.h"
 #include "schedule/conductor_turns.h"
 #include "shared/publish_ends.h"
+#include "tables/home.h"
 #include "tables/table_shape.h"
+#include "workflow/awaited_jobs.h"
 #include "workflow/edges.h"
-#include "workflow/flow_sets.h"
 
 #define PARENTS_AT_ONCE	1000
 #define LOCKED_US		INT64CONST(100000)
@@ -67,7 +68,7 @@ static bool have_edges = true;
 static int	nalone = 0;			/* of a transaction that has failed: the first ones, one by one */
 
 void
-flow_init(MemoryContext context, JobqDb *mine)
+edges_init(MemoryContext context, JobqDb *mine)
 {
 	lasting = context;
 	db = mine;
@@ -133,7 +134,7 @@ begin_pass(void)
 }
 
 void
-flow_take_news(void)
+edges_take_news(void)
 {
 	EndNews    *news = &db->ends;
 	int			n;
@@ -215,7 +216,7 @@ read_part(void *arg)
 	if (pass_is_at_its_beginning())
 	{
 		pass_has_edges = false;
-		sets_pass_begins(db);
+		awaited_pass_begins(db);
 	}
 	passing = edges_read_part(db, &pass_from, &parents, &n, &pass_has_edges);
 	for (int i = 0; i < n; i++)
@@ -223,7 +224,7 @@ read_part(void *arg)
 	if (passing)
 		return;
 	have_edges = pass_has_edges;
-	sets_pass_ends(db);
+	awaited_pass_ends(db);
 	if (pass_again)
 		begin_pass();
 }
@@ -396,12 +397,12 @@ run_pass(void)
 }
 
 void
-flow_turn(void)
+edges_turn(void)
 {
 	static int	ready_turns = 0;
 	MonoTime	now = mono_now();
 
-	if (sets_turn(db))
+	if (awaited_turn(db))
 		next_pass = Min(next_pass, now + CHANGE_US);
 	take_locked(now);
 	apply_failed();
@@ -409,14 +410,14 @@ flow_turn(void)
 		apply_ready();
 	if (nready > 0 && ++ready_turns % READY_TURNS != 0)
 		return;
-	if (!passing && (have_edges || sets_change(db)) && now >= next_pass)
+	if (!passing && (have_edges || awaited_change(db)) && now >= next_pass)
 		begin_pass();
 	if (passing && now >= retry_pass)
 		run_pass();
 }
 
 int64
-flow_time_left(void)
+edges_time_left(void)
 {
 	MonoTime	next = DT_NOEND;
 
@@ -425,13 +426,13 @@ flow_time_left(void)
 	next = Min(held_next(&locked), held_next(&failed));
 	if (passing)
 		next = Min(next, retry_pass);
-	else if (have_edges || sets_change(db))
+	else if (have_edges || awaited_change(db))
 		next = Min(next, next_pass);
 	return next == DT_NOEND ? -1 : Max(next - mono_now(), 0);
 }
 
 bool
-flow_is_idle(void)
+edges_are_idle(void)
 {
-	return nready == 0 && held_is_empty(&locked) && held_is_empty(&failed) && !passing && !have_edges && !sets_change(db);
+	return nready == 0 && held_is_empty(&locked) && held_is_empty(&failed) && !passing && !have_edges && !awaited_change(db);
 }

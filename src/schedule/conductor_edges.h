@@ -1,21 +1,21 @@
 /*
- * conductor_flow.h
+ * conductor_edges.h
  *	  The conductor's work for jobs that wait for other jobs.
  */
-#ifndef JOBQ_CONDUCTOR_FLOW_H
-#define JOBQ_CONDUCTOR_FLOW_H
+#ifndef JOBQ_CONDUCTOR_EDGES_H
+#define JOBQ_CONDUCTOR_EDGES_H
 
 #include "shared/shmem.h"
 
 /* context: lives as long as the process. */
-extern void flow_init(MemoryContext context, JobqDb *db);
+extern void edges_init(MemoryContext context, JobqDb *db);
 /* Takes the news of ended jobs. */
-extern void flow_take_news(void);
+extern void edges_take_news(void);
 /* Runs one transaction, if there is work. */
-extern void flow_turn(void);
+extern void edges_turn(void);
 /* Returns the time until the next work, in microseconds; -1: until news come. */
-extern int64 flow_time_left(void);
+extern int64 edges_time_left(void);
 /* True if no job waits for another one. */
-extern bool flow_is_idle(void);
+extern bool edges_are_idle(void);
 
 #endif
