@@ -7,7 +7,8 @@
  *	 supervisor.c		the poll loop; frames from the worker; reaps children
  *	 send_frame.c		frames to the worker
  *	 job.c				the life of one job, from START to EXIT
- *	 job_pipes.c		its input, output and events
+ *	 job_input.c		its input
+ *	 job_pipes.c		its output and events
  *	 launch.c			orders to start a tool
  *	 starter.c			processes that execute these orders: clone and exec
  *	 program.c			finds the file that a command executes
@@ -316,9 +317,11 @@ extern void job_tick(Helper *h, Job *job, uint64_t now);
 extern void job_swept(Helper *h, Job *job);
 extern void job_free(Job *job);
 
-/* job_pipes.c */
+/* job_input.c */
 extern bool job_write_stdin(Job *job);
 extern void job_close_fd(Job *job, JobFd which);
+
+/* job_pipes.c */
 extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
 extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
 extern void job_read_rest(Helper *h, Job *job);

@@ -1,6 +1,6 @@
 /*
  * job_pipes.c
- *	  A job's pipes: writes its input, reads its output, sends events.
+ *	  A job's pipes: reads its output, sends events.
  *
  * Reading never stops: bytes beyond a limit are counted and dropped, so that a
  * tool never blocks on a full pipe.  Only descriptor 3 waits while the worker
@@ -8,43 +8,10 @@
  * timeout does.  stderr has no limit; its tail is kept.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "helper.h"
 #include "utf8.h"
-
-void
-job_close_fd(Job *job, JobFd which)
-{
-	if (job->fd[which] >= 0)
-		close(job->fd[which]);
-	job->fd[which] = -1;
-}
-
-/*
- * Writes the job's input.  A tool may leave input unread.  Returns false if
- * the pipe has no reader.
- */
-bool
-job_write_stdin(Job *job)
-{
-	size_t		left = job->stdin_len - job->stdin_sent;
-	ssize_t		put = left > 0 ? write(job->fd[FD_STDIN], job->stdin_data + job->stdin_sent, left) : 0;
-
-	if (put < 0 && (errno == EAGAIN || errno == EINTR))
-		return true;
-	if (put > 0)
-		job->stdin_sent += (size_t) put;
-	if (put >= 0 && job->stdin_sent < job->stdin_len)
-		return true;
-	if (!job->pool || put < 0)
-		job_close_fd(job, FD_STDIN);
-	free(job->stdin_data);
-	job->stdin_data = NULL;
-	job->stdin_len = job->stdin_sent = 0;
-	return put >= 0;
-}
 
 typedef struct Line				/* argument of the LineHandlers */
 {
