@@ -16,7 +16,8 @@
 
 /*
  * CPU time of all paths that are evaluated with one PathRun: 5 ms, and 62 ns
- * for each byte of the context, which a path may copy.
+ * for each byte of the context, which a path may copy.  Beyond it they have it
+ * once more.
  */
 #define PATH_CPU_US			5000
 
@@ -24,6 +25,7 @@ typedef struct PathRun
 {
 	Jsonb	   *context;
 	int64		cpu_us;			/* used so far */
+	bool		again;			/* they have it once more */
 } PathRun;
 
 /*

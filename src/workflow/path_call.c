@@ -4,8 +4,9 @@
  *
  * A regular expression in a path may take hours.  A timer looks at the CPU
  * time of the process, because a busy machine may stop a process for longer
- * than the limit.  It cancels the call like a cancel of the query, and the
- * error becomes one of the path.
+ * than the limit.  It cancels the call like a cancel of the query.  The first
+ * time the call is made again: a virtual machine counts time that its host has
+ * taken.  Then the error becomes one of the path.
  *
  * The caller may hold off cancels (a worker between two handlers).  A cancel
  * from elsewhere that arrives meanwhile stays pending, and the call is made
@@ -145,7 +146,7 @@ is_of_path(int sqlstate)
 
 /*
  * Raises the caught error as one of the path; returns if the call has to be
- * made again, because of a cancel that its caller holds off.
+ * made again, because of the time or a cancel that its caller holds off.
  */
 static void
 guard_error(Guard *guard)
@@ -158,6 +159,12 @@ guard_error(Guard *guard)
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && over_limit)
 	{
 		FlushErrorState();
+		if (!guard->run->again)
+		{
+			guard->run->again = true;
+			guard->run->cpu_us = 0;
+			return;
+		}
 		path_refuse(guard->path, psprintf("takes more than %d ms", (int) (limit_us(guard->run) / 1000)));
 	}
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && guard->cancels_held > 0)

@@ -141,6 +141,7 @@ sub start
 
 	$pty->slave->set_winsize($rows, $columns);
 	$screen->{mode} = mode_of($screen);
+	$pty->blocking(0);		# what a terminal drops can make it readable
 	$screen->{pid} = fork // die "fork: $!";
 	if ($screen->{pid} == 0)
 	{
@@ -171,7 +172,7 @@ sub pump
 
 	vec($ready, fileno($screen->{pty}), 1) = 1;
 	return 0 unless select($ready, undef, undef, 0.5);
-	return sysread($screen->{pty}, $screen->{seen}, 65536, length $screen->{seen});
+	return sysread($screen->{pty}, $screen->{seen}, 65536, length $screen->{seen}) // 0;
 }
 
 # The lines of the newest whole frame.
@@ -234,6 +235,8 @@ sub end
 		last if ($pid = waitpid $screen->{pid}, 1) != 0;
 	}
 	my $found = $?;
+	diag map { "/proc/$screen->{pid}/$_: " . (eval { slurp_file("/proc/$screen->{pid}/$_") } // '') . "\n" } qw(wchan status) if !$pid;
+	kill 'KILL', $screen->{pid} if !$pid;
 	while (pump($screen)) { }
 	like($screen->{seen}, qr/\e\[\?1049l\z/, 'the alternate screen is left last');
 	like($screen->{seen}, qr/\e\[\?25h/, 'the cursor is back');
