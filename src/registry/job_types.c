@@ -531,6 +531,8 @@ job_type_has_left(int32 id)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
+	if (!OidIsValid(jobq_relid("job_types")))
+		return false;			/* DROP EXTENSION */
 	InitDirtySnapshot(dirty);
 	rel = shape_open("job_types", AccessShareLock);
 	ScanKeyInit(&key, T_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id));

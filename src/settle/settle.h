@@ -1,6 +1,6 @@
 /*
  * settle.h
- *	  The end of an attempt: the one place where an attempt ends.
+ *	  The one place where an attempt ends.
  *
  * The executor holds the row's lock (queue_lock) and calls settle() with the
  * outcome, in the transaction whose commit makes it true.  settle() writes

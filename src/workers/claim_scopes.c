@@ -10,7 +10,9 @@
  * For each scope and lane the position is kept from which on jobs of that
  * scope were passed over.  A claim reads as many as it wants from there, by
  * the lane index, and the position moves on: each index entry is read once per
- * scope.  Jobs that other claims got meanwhile are skipped.
+ * scope.  Jobs that other claims got meanwhile are skipped.  Jobs that the
+ * lane's sweep has brought back to memory don't keep a claim from the older
+ * ones that were passed over: those are read first.
  *
  * A scope that is new begins where the scope of all tenants does.  Scopes that
  * were not used for the longest time are forgotten beyond MAX_SCOPES.
@@ -335,17 +337,25 @@ claim_scopes_pass(Lane *lane)
 	}
 }
 
+/* True if jobs of the scope were passed over that go before all in the lane's memory. */
 static bool
-is_empty(const Lane *lane)
+goes_before(const ScopeLane *sl)
 {
-	return lane->nextra == 0 && lane->bufpos == lane->nbuf;
+	const JobRef *head = lane_head(sl->key.lane);
+
+	return head == NULL || head->position > sl->from.pos;
 }
 
-/* True if the lane's memory holds enough; jobs leave it before more are read. */
+/*
+ * True if nothing is to be read: jobs leave memory before more are read, and
+ * nothing in memory may be handed out before an older job that was passed over.
+ */
 static bool
-is_full(const Lane *lane, bool idle)
+is_full(const ScopeLane *sl, bool idle)
 {
-	return idle ? !is_empty(lane) : lane->nextra >= (lane->id.sublane == 0 ? MAX_CHUNK : MAX_FAIR_CHUNK);
+	const Lane *lane = sl->key.lane;
+
+	return !goes_before(sl) && (idle || lane->nextra >= (lane->id.sublane == 0 ? MAX_CHUNK : MAX_FAIR_CHUNK));
 }
 
 static void
@@ -382,7 +392,7 @@ claim_scopes_read(QueueScan *scan, const ClaimPlace *place, bool idle, int *budg
 
 			if (*budget <= 0)
 				return SCOPE_CUT;
-			if (!is_full(sl->key.lane, idle))
+			if (!is_full(sl, idle))
 				read_lane(scan, scope, sl, wanted, budget);
 		}
 		more |= !dlist_is_empty(&scope->lanes);
@@ -402,7 +412,7 @@ claim_scopes_idle(const ClaimPlace *place)
 			continue;
 		dlist_foreach(it, &scope->lanes)
 		{
-			if (is_empty(dlist_container(ScopeLane, node, it.cur)->key.lane))
+			if (goes_before(dlist_container(ScopeLane, node, it.cur)))
 				return true;
 		}
 	}

@@ -24,7 +24,7 @@ extern void claim_scopes_pass(Lane *lane);
 
 /*
  * Reads jobs for the claim that were passed over into their lanes, as far as
- * *budget index entries go; `idle`: into lanes that are empty only.
+ * *budget index entries go; `idle`: only into lanes where they go before all in memory.
  */
 typedef enum ScopeRead
 {
@@ -33,7 +33,7 @@ typedef enum ScopeRead
 	SCOPE_CUT					/* the budget is used up */
 } ScopeRead;
 extern ScopeRead claim_scopes_read(QueueScan *scan, const ClaimPlace *place, bool idle, int *budget);
-/* True if a lane with such jobs is empty. */
+/* True if a lane has such jobs that go before all in its memory. */
 extern bool claim_scopes_idle(const ClaimPlace *place);
 
 #endif

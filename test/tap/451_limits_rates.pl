@@ -92,7 +92,11 @@ cmp_ok(sql("SELECT most('{a,b}', '400ms')"), '<=', 6, 'a rate shared by a SQL ty
 cmp_ok(sql("SELECT most('{a}', '400ms')"), '<=', 4, 'beside one of its own');
 sql('DELETE FROM jobq.history');
 
-sql("SELECT jobq.set_limit('api', rate_limit => 3, rate_window => '1h'); SELECT jobq.alter_job_type('a', reset => '{rate_limit}')");
+sql("SELECT jobq.set_limit('api', rate_limit => 100, rate_window => '1h'); SELECT jobq.alter_job_type('a', reset => '{rate_limit}')");
+sql("SELECT jobq.enqueue('a') FROM generate_series(1, 5)");
+all_done('starts within the hour, whatever the time they took before');
+sql('DELETE FROM jobq.history');
+sql("SELECT jobq.set_limit('api', rate_limit => 3, rate_window => '1h')");
 sql("SELECT jobq.enqueue('a') FROM generate_series(1, 20)");
 sql('SELECT jobq.health()') for 1 .. 2;
 is(sql('SELECT count(*) FROM jobq.history'), 0, 'a narrower rate counts at once, with earlier starts');
