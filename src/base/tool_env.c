@@ -59,7 +59,10 @@ tool_env_refused(const char *name)
 		strcmp(name, "IFS") == 0 || strcmp(name, "ENV") == 0 || strcmp(name, "BASH_ENV") == 0 || python_loads_code(name);
 }
 
-/* Reads the file; NULL with errno set if it can't be read, EFBIG when it is too large. */
+/*
+ * Reads the file; NULL with errno set if it can't be read: EFBIG when it is too
+ * large, EILSEQ when a byte of it is 0, as in UTF-16.
+ */
 static char *
 read_file(void)
 {
@@ -78,6 +81,8 @@ read_file(void)
 		failure = errno;
 	else if (text.len > MAX_FILE)
 		failure = EFBIG;
+	else if (memchr(text.data, '\0', text.len))
+		failure = EILSEQ;
 	FreeFile(file);
 	errno = failure;
 	return failure ? NULL : text.data;
@@ -89,16 +94,25 @@ is_set(void)
 	return jobq_tool_env_file != NULL && jobq_tool_env_file[0] != '\0';
 }
 
+/* Returns the text of the file, "" without one; or reports why it can't be read and returns NULL. */
+static char *
+file_text(int report_level)
+{
+	char	   *text = is_set() ? read_file() : pstrdup("");
+	bool		has_nul = text == NULL && errno == EILSEQ;
+
+	if (text == NULL)
+		ereport(report_level,
+				(has_nul ? errcode(ERRCODE_CHARACTER_NOT_IN_REPERTOIRE) : errcode_for_file_access(),
+				 has_nul ? errmsg("jobq.tool_env_file \"%s\" has a NUL byte", jobq_tool_env_file) :
+				 errmsg("could not read jobq.tool_env_file \"%s\": %m", jobq_tool_env_file)));
+	return text;
+}
+
 char *
 tool_env_file(void)
 {
-	char	   *text = is_set() ? read_file() : pstrdup("");
-
-	if (text == NULL)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read jobq.tool_env_file \"%s\": %m", jobq_tool_env_file)));
-	return text;
+	return file_text(ERROR);
 }
 
 char *
@@ -150,19 +164,11 @@ trouble_of(const char *text, const char *line, size_t length)
 void
 tool_env_check_file(void)
 {
-	char	   *text = is_set() ? read_file() : NULL;
+	char	   *text = file_text(WARNING);
 	const char *line = text;
 	int			number = 1;
 
-	if (text == NULL)
-	{
-		if (is_set())
-			ereport(WARNING,
-					(errcode_for_file_access(),
-					 errmsg("could not read jobq.tool_env_file \"%s\": %m", jobq_tool_env_file)));
-		return;
-	}
-	while (*line)
+	while (line && *line)
 	{
 		size_t		length = strcspn(line, "\r\n");
 		const char *trouble = trouble_of(text, line, length);
