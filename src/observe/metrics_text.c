@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#include "utils/builtins.h"
+
 #include "observe/metrics_text.h"
 
 void
@@ -27,9 +29,13 @@ metrics_family(Metrics *m, const char *name, FamilyKind kind, const char *help)
 static void
 add_value(Metrics *m, double value)
 {
+	char		digits[24];
+
 	if (value == rint(value) && fabs(value) < 1e15)
 	{
-		appendStringInfo(&m->text, " " INT64_FORMAT "\n", (int64) value);
+		appendStringInfoChar(&m->text, ' ');
+		appendBinaryStringInfo(&m->text, digits, pg_lltoa((int64) value, digits));
+		appendStringInfoChar(&m->text, '\n');
 		return;
 	}
 	appendStringInfo(&m->text, " %.6f\n", value);
@@ -39,19 +45,30 @@ add_value(Metrics *m, double value)
 static void
 add_label(Metrics *m, const char *name, const char *value, bool first)
 {
-	appendStringInfo(&m->text, "%s%s=\"", first ? "{" : ",", name);
-	for (; *value; value++)
+	appendStringInfoChar(&m->text, first ? '{' : ',');
+	appendStringInfoString(&m->text, name);
+	appendStringInfoString(&m->text, "=\"");
+	for (;;)
 	{
-		if (*value == '\n')
-			appendStringInfoString(&m->text, "\\n");
-		else
-		{
-			if (*value == '\\' || *value == '"')
-				appendStringInfoChar(&m->text, '\\');
-			appendStringInfoChar(&m->text, *value);
-		}
+		int			plain = (int) strcspn(value, "\n\\\"");
+
+		appendBinaryStringInfo(&m->text, value, plain);
+		value += plain;
+		if (*value == '\0')
+			break;
+		appendStringInfoChar(&m->text, '\\');
+		appendStringInfoChar(&m->text, *value == '\n' ? 'n' : *value);
+		value++;
 	}
 	appendStringInfoChar(&m->text, '"');
+}
+
+static void
+add_name(Metrics *m, const char *part)
+{
+	appendStringInfoString(&m->text, jobq_metrics_prefix);
+	appendStringInfoString(&m->text, m->family);
+	appendStringInfoString(&m->text, part);
 }
 
 void
@@ -61,7 +78,7 @@ metrics_sample(Metrics *m, double value, ...)
 	bool		first = true;
 	va_list		labels;
 
-	appendStringInfo(&m->text, "%s%s%s", jobq_metrics_prefix, m->family, m->counter ? "_total" : "");
+	add_name(m, m->counter ? "_total" : "");
 	va_start(labels, value);
 	while ((name = va_arg(labels, const char *)) != NULL)
 	{
@@ -77,7 +94,7 @@ metrics_sample(Metrics *m, double value, ...)
 static void
 add_part(Metrics *m, const char *part, const char *type, const char *bound, double value)
 {
-	appendStringInfo(&m->text, "%s%s_%s", jobq_metrics_prefix, m->family, part);
+	add_name(m, part);
 	add_label(m, "type", type, true);
 	if (bound != NULL)
 		add_label(m, "le", bound, false);
@@ -85,20 +102,22 @@ add_part(Metrics *m, const char *part, const char *type, const char *bound, doub
 	add_value(m, value);
 }
 
+char *
+metrics_bound(const Metrics *m, double bound)
+{
+	return psprintf(m->openmetrics && bound == rint(bound) ? "%.1f" : "%g", bound);
+}
+
 void
-metrics_histogram(Metrics *m, const char *type, const int64 *n, const double *bounds, int nbounds, double sum)
+metrics_histogram(Metrics *m, const char *type, const int64 *n, char *const *bounds, int nbounds, double sum)
 {
 	int64		total = 0;
 
 	for (int i = 0; i <= nbounds; i++)
 	{
-		char		bound[32] = "+Inf";
-
 		total += n[i];
-		if (i < nbounds)
-			snprintf(bound, sizeof(bound), m->openmetrics && bounds[i] == rint(bounds[i]) ? "%.1f" : "%g", bounds[i]);
-		add_part(m, "bucket", type, bound, (double) total);
+		add_part(m, "_bucket", type, i < nbounds ? bounds[i] : "+Inf", (double) total);
 	}
-	add_part(m, "sum", type, NULL, sum);
-	add_part(m, "count", type, NULL, (double) total);
+	add_part(m, "_sum", type, NULL, sum);
+	add_part(m, "_count", type, NULL, (double) total);
 }

@@ -33,11 +33,14 @@ extern void metrics_family(Metrics *m, const char *name, FamilyKind kind, const 
  */
 extern void metrics_sample(Metrics *m, double value, ...);
 
+/* Returns the text of a bucket's bound. */
+extern char *metrics_bound(const Metrics *m, double bound);
+
 /*
  * Adds the samples of a histogram of a job type: n has the buckets, the last
  * one for all beyond the bounds.
  */
-extern void metrics_histogram(Metrics *m, const char *type, const int64 *n, const double *bounds, int nbounds, double sum);
+extern void metrics_histogram(Metrics *m, const char *type, const int64 *n, char *const *bounds, int nbounds, double sum);
 
 /* Adds the families of job types; of the database. */
 extern void metrics_add_types(Metrics *m, JobqDb *db);

@@ -144,10 +144,10 @@ static void
 add_histograms(Metrics *m, const TypeList *list, const char *family, int first, int nbuckets, const int64 *limits,
 			   int sum, double unit, const char *help)
 {
-	double		bounds[STAT_TIME_BUCKETS];
+	char	   *bounds[STAT_TIME_BUCKETS];
 
 	for (int b = 0; b < nbuckets - 1; b++)
-		bounds[b] = limits[b] / unit;
+		bounds[b] = metrics_bound(m, limits[b] / unit);
 	metrics_family(m, family, FAMILY_HISTOGRAM, help);
 	for (int i = 0; i < list->n; i++)
 	{

@@ -50,11 +50,19 @@ type_stats_name(JobqDb *db, StatEntry *entry, char name[64])
 	strlcpy(name, type->name, sizeof(type->name));
 }
 
-static void
-read_entry(JobqDb *db, StatEntry *entry, TypeStats *s)
+typedef struct NumberedEntry
 {
+	int32		type_id;
+	StatEntry  *entry;
+} NumberedEntry;
+
+static void
+read_entry(JobqDb *db, const NumberedEntry *numbered, TypeStats *s)
+{
+	StatEntry  *entry = numbered->entry;
+
+	s->type_id = numbered->type_id;
 	s->entry = entry;
-	s->type_id = entry->type_id;
 	type_stats_name(db, entry, s->name);
 	for (int c = STAT_LIVE; c < STAT_COUNTERS; c++)
 		s->n[c] = (int64) stat_value(entry, c);
@@ -81,20 +89,14 @@ read_rows(JobqDb *db, TypeStats *stats, int n)
 	SpinLockRelease(&db->mutex);
 }
 
-/* Compares a type's id and statistics; those that types share, of id 0, come last. */
-static int
-compare_id(const void *type_id, const void *stats)
-{
-	uint32		x = (uint32) *(const int32 *) type_id - 1;
-	uint32		y = (uint32) ((const TypeStats *) stats)->type_id - 1;
-
-	return x < y ? -1 : x > y;
-}
-
+/* Compares ids, with which their structs begin; those that types share, of id 0, come last. */
 static int
 compare_ids(const void *a, const void *b)
 {
-	return compare_id(&((const TypeStats *) a)->type_id, b);
+	uint32		x = (uint32) *(const int32 *) a - 1;
+	uint32		y = (uint32) *(const int32 *) b - 1;
+
+	return x < y ? -1 : x > y;
 }
 
 /*
@@ -105,7 +107,7 @@ compare_ids(const void *a, const void *b)
 static TypeStats *
 stats_of(TypeStats *stats, int n, int32 type_id)
 {
-	TypeStats  *own = bsearch(&type_id, stats, n, sizeof(TypeStats), compare_id);
+	TypeStats  *own = bsearch(&type_id, stats, n, sizeof(TypeStats), compare_ids);
 
 	if (own != NULL)
 		return own;
@@ -152,9 +154,11 @@ add_slots(JobqDb *db, TypeStats *stats, int n)
 static int
 compare_names(const void *a, const void *b)
 {
-	int			order = strcmp(((const TypeStats *) a)->name, ((const TypeStats *) b)->name);
+	const TypeStats *x = *(TypeStats *const *) a;
+	const TypeStats *y = *(TypeStats *const *) b;
+	int			order = strcmp(x->name, y->name);
 
-	return order != 0 ? order : compare_ids(a, b);
+	return order != 0 ? order : x < y ? -1 : x > y;
 }
 
 /* Adds the statistics of a dropped type to those of a younger one of its name. */
@@ -172,21 +176,32 @@ add_dropped(TypeStats *into, const TypeStats *s)
 	into->reset_at = Min(into->reset_at, s->reset_at);
 }
 
-/* Makes one of those with the same name; returns how many are left. */
+/*
+ * Makes one of those with the same name, in the place of the youngest; returns
+ * how many are left.
+ */
 static int
 merge_names(TypeStats *stats, int n)
 {
+	TypeStats **by_name = palloc(sizeof(TypeStats *) * Max(n, 1));
 	int			left = 0;
 
-	qsort(stats, n, sizeof(TypeStats), compare_names);
+	for (int i = 0; i < n; i++)
+		by_name[i] = &stats[i];
+	qsort(by_name, n, sizeof(TypeStats *), compare_names);
+	for (int i = 0; i + 1 < n; i++)
+	{
+		if (by_name[i]->name[0] == '\0' || strcmp(by_name[i]->name, by_name[i + 1]->name) != 0)
+			continue;
+		add_dropped(by_name[i + 1], by_name[i]);
+		by_name[i]->entry = NULL;
+	}
+	pfree(by_name);
 	for (int i = 0; i < n; i++)
 	{
-		if (i + 1 < n && stats[i].name[0] != '\0' && strcmp(stats[i].name, stats[i + 1].name) == 0)
-			add_dropped(&stats[i + 1], &stats[i]);
-		else
-			stats[left++] = stats[i];
+		if (stats[i].entry != NULL && left++ < i)
+			stats[left - 1] = stats[i];
 	}
-	qsort(stats, left, sizeof(TypeStats), compare_ids);
 	return left;
 }
 
@@ -215,12 +230,16 @@ type_stats_read(JobqDb *db, TypeStats **stats)
 {
 	StatEntry **entries;
 	int			n = stat_entries(db, &entries);
+	NumberedEntry *order;
 
+	order = palloc(sizeof(NumberedEntry) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		order[i] = (NumberedEntry) {entries[i]->type_id, entries[i]};
+	qsort(order, n, sizeof(NumberedEntry), compare_ids);
 	*stats = palloc0(sizeof(TypeStats) * Max(n, 1));
 	for (int i = 0; i < n; i++)
-		read_entry(db, entries[i], &(*stats)[i]);
+		read_entry(db, &order[i], &(*stats)[i]);
 	read_rows(db, *stats, n);
-	qsort(*stats, n, sizeof(TypeStats), compare_ids);
 	add_slots(db, *stats, n);
 	for (int i = 0; i < n; i++)
 	{
