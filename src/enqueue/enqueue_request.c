@@ -68,6 +68,20 @@ read_interval(const NullableDatum *args, Argument arg)
 	return span;
 }
 
+/* 0: none, which a run can't have. */
+static Interval *
+read_timeout(const NullableDatum *args, const JobType *type)
+{
+	Interval   *timeout = read_interval(args, A_timeout);
+
+	if (timeout != NULL && type->workflow && interval_to_us(timeout) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"timeout\": \"00:00:00\" is not more than zero"),
+				 errdetail("A run of a workflow has a deadline.")));
+	return timeout;
+}
+
 /* Returns a name or key of at most max bytes; NULL when it was not given. */
 static text *
 read_text(const NullableDatum *args, Argument arg, int max)
@@ -394,7 +408,7 @@ request_read(Request *request, const NullableDatum *args)
 	request->priority_given = !args[A_priority].isnull;
 	request->max_attempts_given = !args[A_max_attempts].isnull;
 	request->due_given = !args[A_delay].isnull || !args[A_scheduled_for].isnull;
-	request->timeout = read_interval(args, A_timeout);
+	request->timeout = read_timeout(args, request->type);
 	request->backoff = read_backoff(args);
 	request->unique_key = read_key(args, A_unique_key);
 	request->on_conflict = read_on_conflict(args);

@@ -356,7 +356,8 @@ BEGIN
   UPDATE jobq.runs r SET keep_until = until WHERE r.id = ANY (family) AND r.keep_until < until;
 END $$;
 
--- Instantiates the steps of a run whose row says running.
+-- Instantiates the steps of a run whose row says running.  A run that is a task
+-- of a paused run is paused, too: whoever pauses that has its row's lock.
 CREATE FUNCTION jobq_internal._start_run(run uuid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -368,11 +369,15 @@ DECLARE
   new_tasks uuid[];
   new_deadline timestamptz;
   new_keep_until timestamptz;
+  outer_run jobq.runs;
 BEGIN
   SELECT * INTO q FROM jobq.queue j WHERE j.id = run;
+  IF q.workflow_id IS NOT NULL THEN
+    SELECT * INTO outer_run FROM jobq.runs j WHERE j.id = q.workflow_id FOR SHARE;
+  END IF;
   SELECT * INTO t FROM jobq.job_types j WHERE j.id = q.type_id;
   SELECT * INTO r FROM jobq.runs j WHERE j.id = run FOR UPDATE;  -- jobq.retry_workflow may give it another version
-  new_deadline := q.started_at + coalesce(q.timeout, t.timeout);
+  new_deadline := q.started_at + coalesce(nullif(q.timeout, '0'), t.timeout);
   -- a step of another run is kept with that
   new_keep_until := coalesce(CASE WHEN q.workflow_id IS NOT NULL THEN q.keep_until END,
                              new_deadline + greatest(coalesce(q.keep_completed, t.keep_completed), interval '0'));
@@ -398,6 +403,7 @@ BEGIN
      WHERE j.id = run RETURNING * INTO r;
     steps := jobq_internal._steps_of(r);
   END IF;
+  UPDATE jobq.runs j SET paused = true, paused_reason = outer_run.paused_reason WHERE j.id = run AND NOT j.paused AND outer_run.paused;
   UPDATE jobq.queue j SET keep_until = r.keep_until WHERE j.id = run;
   INSERT INTO jobq.run_timers (due, id) VALUES (r.deadline, run);
   PERFORM jobq_internal._run_event(run, 'run_started', jsonb_build_object('version', r.version));
@@ -552,8 +558,10 @@ BEGIN
       PERFORM jobq_internal._park(q, 16, NULL);
     ELSIF q.task_key LIKE '%.undo' AND r.phase = 'compensating' THEN
       BEGIN
-        PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant),
-                jobq_internal._release_task(q.id, q.payload, clock_timestamp(), q.scheduled_for);
+        IF jobq_internal._step_of(r, q.task_key) -> 'for' IS NULL THEN  -- else jobq.add_tasks has checked its caller
+          PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
+        END IF;
+        PERFORM jobq_internal._release_task(q.id, q.payload, clock_timestamp(), q.scheduled_for);
       EXCEPTION WHEN insufficient_privilege THEN
         PERFORM jobq_internal._settle_task(q.id, 'failed', NULL, SQLSTATE, SQLERRM);
       END;

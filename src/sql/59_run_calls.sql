@@ -42,6 +42,34 @@ BEGIN
   END IF;
 END $$;
 
+-- Gives a run that has not started its row.
+CREATE FUNCTION jobq_internal._meet_run(run uuid) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  INSERT INTO jobq.runs (id, type_id, version, deadline, keep_until)
+  SELECT q.id, q.type_id, 0, 'infinity', 'infinity' FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id
+   WHERE q.id = run AND q.status <> 'running' AND t.is_workflow
+  ON CONFLICT DO NOTHING;
+END $$;
+
+-- Pauses a live run, then the runs among its tasks.  Returns false if there is
+-- nothing to pause.
+CREATE FUNCTION jobq_internal._pause_run(run uuid, reason text) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  UPDATE jobq.runs j SET paused = true, paused_reason = reason WHERE j.id = run AND j.phase = 'running' AND NOT j.paused;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM jobq_internal._hold_blocked(run);
+  -- what has not begun is taken back
+  PERFORM jobq_internal._take_back_waiting(q.id)
+     FROM jobq.queue q WHERE q.workflow_id = run AND q.status IN ('pending', 'retry') AND q.type_id <> 0;
+  PERFORM jobq_internal._pause_run(q.id, reason) FROM jobq.queue q JOIN jobq.runs r ON r.id = q.id
+    WHERE q.workflow_id = run AND q.status = 'running' ORDER BY q.id;
+  RETURN true;
+END $$;
+
 CREATE FUNCTION jobq.pause_workflow(id uuid, reason text DEFAULT NULL) RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._pause_workflow(caller oid, id uuid, reason text) RETURNS boolean
@@ -50,15 +78,30 @@ DECLARE
   r jobq.runs;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
+  IF jobq_internal._manages_job(caller, id) THEN
+    PERFORM jobq_internal._meet_run(id);
+  END IF;
   r := jobq_internal._managed_run(caller, id);
-  IF r.id IS NULL OR r.phase <> 'running' OR r.paused THEN
+  RETURN r.id IS NOT NULL AND jobq_internal._pause_run(r.id, reason);
+END $$;
+
+-- Ends the pause of a run and of the runs among its tasks.  Returns false if
+-- it is not paused.
+CREATE FUNCTION jobq_internal._resume_run(run uuid) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  UPDATE jobq.runs j SET paused = false, paused_reason = NULL WHERE j.id = run AND j.paused;
+  IF NOT FOUND THEN
     RETURN false;
   END IF;
-  UPDATE jobq.runs j SET paused = true, paused_reason = reason WHERE j.id = r.id;
-  PERFORM jobq_internal._hold_blocked(r.id);
-  -- what has not begun is taken back
-  PERFORM jobq_internal._take_back_waiting(q.id)
-     FROM jobq.queue q WHERE q.workflow_id = r.id AND q.status IN ('pending', 'retry') AND q.type_id <> 0;
+  PERFORM jobq_internal._hold_blocked(run);
+  PERFORM jobq_internal._release_task(q.id, q.payload, q.scheduled_for, o.position), jobq_internal._look_again(q.id)
+     FROM jobq.queue q, jobq.queue o WHERE o.id = run AND q.workflow_id = run AND q.status = 'blocked' AND q.after_state = 32;
+  PERFORM jobq_internal._ready(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.workflow_id = run AND q.status = 'blocked' AND q.after_state = 16)),
+          jobq_internal._look_again(q.id) FROM jobq.queue q
+    WHERE (q.workflow_id = run AND q.status = 'running' AND q.position = 'infinity') OR q.id = run;
+  PERFORM jobq_internal._resume_run(q.id) FROM jobq.queue q JOIN jobq.runs r ON r.id = q.id
+    WHERE q.workflow_id = run AND q.status = 'running' ORDER BY q.id;
   RETURN true;
 END $$;
 
@@ -71,17 +114,7 @@ DECLARE
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   r := jobq_internal._managed_run(caller, id);
-  IF r.id IS NULL OR NOT r.paused THEN
-    RETURN false;
-  END IF;
-  UPDATE jobq.runs j SET paused = false, paused_reason = NULL WHERE j.id = r.id;
-  PERFORM jobq_internal._hold_blocked(r.id);
-  PERFORM jobq_internal._release_task(q.id, q.payload, q.scheduled_for, run.position), jobq_internal._look_again(q.id)
-     FROM jobq.queue q, jobq.queue run WHERE run.id = r.id AND q.workflow_id = r.id AND q.status = 'blocked' AND q.after_state = 32;
-  PERFORM jobq_internal._ready(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.workflow_id = r.id AND q.status = 'blocked' AND q.after_state = 16)),
-          jobq_internal._look_again(q.id) FROM jobq.queue q
-    WHERE (q.workflow_id = r.id AND q.status = 'running' AND q.position = 'infinity') OR q.id = r.id;
-  RETURN true;
+  RETURN r.id IS NOT NULL AND jobq_internal._resume_run(r.id);
 END $$;
 
 -- Raises 54000 for data of events that are too large.
@@ -114,11 +147,7 @@ BEGIN
   IF NOT FOUND OR NOT jobq_internal._may_enqueue(caller, run.tenant, run.type_id) THEN
     RETURN false;
   END IF;
-  IF run.status <> 'running' AND EXISTS (SELECT FROM jobq.job_types t WHERE t.id = run.type_id AND t.is_workflow) THEN
-    -- it has not started
-    INSERT INTO jobq.runs (id, type_id, version, deadline, keep_until) VALUES (run.id, run.type_id, 0, 'infinity', 'infinity')
-    ON CONFLICT DO NOTHING;
-  END IF;
+  PERFORM jobq_internal._meet_run(run.id);
   SELECT * INTO r FROM jobq.runs j WHERE j.id = _send_event.id FOR UPDATE;
   IF NOT FOUND OR r.phase NOT IN ('running', 'failing', 'restarting') OR r.events ? event THEN
     RETURN false;

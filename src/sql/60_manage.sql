@@ -359,7 +359,8 @@ BEGIN
   IF payload IS NOT NULL THEN
     PERFORM jobq_internal._check_payload(job.type_id, payload);
   END IF;
-  PERFORM jobq_internal._check_ceilings(caller, job.type_id, priority, max_attempts, timeout);
+  PERFORM jobq_internal._check_ceilings(caller, job.type_id, priority, max_attempts, timeout),
+          jobq_internal._check_interval('timeout', timeout, (SELECT NOT t.is_workflow FROM jobq.job_types t WHERE t.id = job.type_id));
   UPDATE jobq.queue q
      SET payload = coalesce(_alter_job.payload, q.payload),
          priority = coalesce(_alter_job.priority, q.priority),

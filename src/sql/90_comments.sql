@@ -491,14 +491,16 @@ Errors: 42704 the workflow has no such version. 22023 it has no step from_task, 
   ended or ends, or a task has begun that was added by one that is to run again.$$;
 
 COMMENT ON FUNCTION jobq.pause_workflow IS
-$$Pauses a run: no further task starts. Tasks that wait for a worker are taken back; tasks that run go on.
-Delays and the deadline go on, too. Returns false if there is no such live run, or it is paused already.
+$$Pauses a run: no further task starts, nor one of the runs among its tasks. Tasks that wait for a worker are
+taken back; tasks that run go on. Delays and the deadline go on, too. A run that has not begun begins paused.
+Returns false if there is no such live run, or it is paused already.
 id: of the run.
 reason: shown in jobq.workflow_runs.
 Errors: 22004 id is NULL.$$;
 
 COMMENT ON FUNCTION jobq.resume_workflow IS
-$$Resumes a paused run. Returns false if there is no such run, or it is not paused.
+$$Resumes a paused run, with the runs among its tasks. Returns false if there is no such run, or it is not
+paused.
 id: of the run.
 Errors: 22004 id is NULL.$$;
 

@@ -159,6 +159,7 @@ check_paths(Steps *s, int n, Jsonb *empty)
 
 /* ---------- job types ---------- */
 
+/* Checks a step's job type, or the one that compensates it. */
 static void
 check_type(Steps *s, int n, const char *name, Oid definer)
 {
@@ -171,6 +172,8 @@ check_type(Steps *s, int n, const char *name, Oid definer)
 	else if (!may_call_enqueue(definer) || !access_may_enqueue_some(definer, type))
 		step_problem(s, n, ERRCODE_INSUFFICIENT_PRIVILEGE, "role \"%s\" may not enqueue jobs of type \"%s\"",
 					 GetUserNameFromId(definer, false), argument_shown(name));
+	else if (type->workflow && name == s->steps[n].job_type && s->steps[n].timeout_us == 0)
+		step_problem(s, n, ERRCODE_INVALID_PARAMETER_VALUE, "\"timeout\" of a run is not more than zero");
 }
 
 /* output: of the workflow; NULL: none.  definer: its tasks have its rights. */

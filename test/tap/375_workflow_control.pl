@@ -155,6 +155,54 @@ foreach my $call ("pause_workflow('$run')", "resume_workflow('$run')", "retry_wo
 one("SELECT jobq.send_event('$run', 'go')");
 run_is($run, 'completed');
 
+# ---------- pause of runs among the tasks, and of a run that has not begun ----------
+
+my $inner_state = q{SELECT string_agg(t.task_key || ' ' || t.status || ' ' || t.after_state, ', ' ORDER BY t.task_key) FROM jobq.queue s JOIN jobq.queue t ON t.workflow_id = s.id WHERE s.workflow_id = '%s'};
+workflow('inside', '[{"key": "x", "job_type": "pulled"}, {"key": "y", "job_type": "pulled", "after": ["x"]}]');
+workflow('around', '[{"key": "s", "job_type": "inside"}]');
+$run = start_run('around');
+($id, $token) = claim_one();
+is(one("SELECT jobq.pause_workflow('$run', 'all of it')"), 't', 'pause of a run with a running workflow among its tasks');
+complete_one($id, $token);
+wait_for_sql($node, "SELECT ($inner_state) = 'y blocked 16'" =~ s/%s/$run/r, 'the inner run starts no other task');
+is(one("SELECT string_agg(r.paused_reason, ' ') FROM jobq.workflow_runs r JOIN jobq.queue q ON q.id = r.id WHERE q.workflow_id = '$run'"), 'all of it', 'it is paused, too');
+is(one("SELECT jobq.resume_workflow('$run')"), 't', 'resumed with the outer one');
+complete_one((claim_one())[0, 1]);
+run_is($run, 'completed');
+
+# A run is paused while one among its tasks starts: that waits for the lock.
+one(q{SELECT jobq.pause_job_type('inside')});
+$run = start_run('around');
+wait_for_sql($node, "SELECT status = 'pending' FROM jobq.queue WHERE workflow_id = '$run'", 'an inner run is to start');
+my $pauser = $node->background_psql('postgres');
+$pauser->query_safe("BEGIN; UPDATE jobq.runs SET paused = true, paused_reason = 'why' WHERE id = '$run'");
+one(q{SELECT jobq.resume_job_type('inside')});
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq conductor' AND wait_event_type = 'Lock')}, 'the conductor meets the pause');
+$pauser->query_safe('COMMIT');
+$pauser->quit;
+wait_for_sql($node, "SELECT ($inner_state) LIKE 'x blocked 16%'" =~ s/%s/$run/r, 'it starts paused');
+one("SELECT jobq.resume_workflow('$run')");
+complete_one((claim_one())[0, 1]) for 1 .. 2;
+run_is($run, 'completed');
+
+$run = start_run('row', '{}', q{delay => '1 day'});
+is(one("SELECT jobq.pause_workflow('$run', 'not yet'), jobq.pause_workflow('$run')"), 't|f', 'pause of a run that has not begun');
+one("SELECT jobq.alter_job('$run', scheduled_for => clock_timestamp())");
+wait_for_sql($node, "SELECT after_state = 16 FROM jobq.queue WHERE workflow_id = '$run' AND task_key = 'a'", 'its tasks wait when it begins');
+one("SELECT jobq.resume_workflow('$run')");
+complete_one((claim_one())[0, 1]) for 1 .. 2;
+run_is($run, 'completed');
+
+# ---------- no deadline is none ----------
+
+$run = start_run('row', '{}', q{delay => '1 day'});
+sqlstate_is($node, 'postgres', $_->[0], '22023', "$_->[1]: a run has a deadline") foreach
+	[ q{SELECT jobq.enqueue('row', timeout => '0')}, 'enqueue' ],
+	[ "SELECT jobq.alter_job('$run', timeout => '0')", 'alter_job' ],
+	[ q{SELECT jobq.create_workflow('zero', '[{"key": "s", "job_type": "row", "timeout": "0s"}]')}, 'a step' ],
+	[ q{SELECT jobq.alter_job_type('row', timeout => '0')}, 'its type' ];
+one("SELECT jobq.cancel_job('$run')");
+
 # ---------- tasks that act on themselves ----------
 
 one(q{CREATE FUNCTION acts(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ DECLARE j jobq.jobs := jobq.current_job(); BEGIN EXECUTE p ->> 'sql' USING j.id, j.workflow_id; END $$;

@@ -58,6 +58,18 @@ is(one("SELECT error_code FROM jobq.jobs WHERE id = '$run'"), 'task_failed', 'an
 one(q{SELECT jobq.grant_access('definer', 'enqueue', job_types => '{secret}')});
 is(one("SELECT jobq.retry_workflow('$run')"), 't', 'it is retried with the right');
 run_is($run, 'completed');
+
+# A step that a task has added has the rights of who added it, and so what undoes it.
+one(q{SELECT jobq.create_workflow('owned2', '[{"key": "p", "job_type": "pulled"}]', on_failure => 'compensate')});
+one(q{UPDATE jobq.workflows SET created_by = 'definer', definer_oid = 'definer'::regrole WHERE type_id = (SELECT id FROM jobq.job_types WHERE name = 'owned2')});
+one(q{SELECT jobq.revoke_access('definer', 'enqueue', job_types => '{secret}')});
+$run = start_run('owned2');
+($id, $token) = claim_one();
+one(qq{SELECT jobq.add_tasks('[{"key": "n", "job_type": "secret", "compensate": {"job_type": "secret"}}, {"key": "f", "job_type": "act", "after": ["n"], "payload": {"end": "fail"}}]', '$id', '$token')});
+complete_one($id, $token);
+run_is($run, 'error', 'an added step fails');
+is(tasks_of($run), 'f:error n:completed n.undo:completed p:completed', 'another one is undone by a job that the definer may not enqueue');
+one(q{SELECT jobq.grant_access('definer', 'enqueue', job_types => '{secret}')});
 one(q{SELECT jobq.grant_access('definer', 'admin')});
 one(q{SET ROLE definer; SELECT jobq.create_workflow('undone', '[{"key": "p", "job_type": "act", "compensate": {"job_type": "secret"}}, {"key": "q", "job_type": "pulled", "after": ["p"]}]',
   on_failure => 'compensate')});
