@@ -22,6 +22,7 @@
  */
 #include "jobq.h"
 
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "postmaster/bgworker.h"
@@ -48,6 +49,18 @@ bool
 maintenance_start(JobqDb *for_db)
 {
 	return child_start(for_db, &for_db->maintenance.child, WORKER_MAINTENANCE, "jobq maintenance", "jobq_maintenance_main");
+}
+
+const char *
+maintenance_trouble(JobqDb *of_db, char *error, size_t size)
+{
+	int			task;
+
+	SpinLockAcquire(&of_db->mutex);
+	task = of_db->maintenance.failed;
+	strlcpy(error, of_db->maintenance.trouble, size);
+	SpinLockRelease(&of_db->mutex);
+	return error[0] != '\0' ? maintenance_tasks[task].name : NULL;
 }
 
 int64
@@ -106,9 +119,29 @@ take_task(int last)
 	return task;
 }
 
+/* Notes the task's error for health(); NULL: it has succeeded. */
+static void
+note_trouble(int task, const char *error)
+{
+	MaintenanceProcess *m = &db->maintenance;
+	int			len = error == NULL ? 0 : pg_mbcliplen(error, (int) strlen(error), sizeof(m->trouble) - 1);
+
+	SpinLockAcquire(&db->mutex);
+	if (error != NULL || m->failed == task)
+	{
+		m->failed = task;
+		if (len > 0)
+			memcpy(m->trouble, error, len);
+		m->trouble[len] = '\0';
+	}
+	SpinLockRelease(&db->mutex);
+}
+
 static void
 run_task(int task)
 {
+	MemoryContext context = CurrentMemoryContext;
+
 	if (ConfigReloadPending)
 	{
 		ConfigReloadPending = false;
@@ -116,7 +149,18 @@ run_task(int task)
 	}
 	running = task;
 	pg_atomic_write_u64(&db->maintenance.since, (uint64) mono_now());
-	maintenance_tasks[task].run(db);
+	PG_TRY();
+	{
+		maintenance_tasks[task].run(db);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		note_trouble(task, CopyErrorData()->message);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	note_trouble(task, NULL);
 	pg_atomic_write_u64(&db->maintenance.since, 0);
 	running = -1;
 }

@@ -218,7 +218,7 @@ check_partitions(Report *report, const HealthFacts *f)
 		return;
 	if (f->unmade != NULL)
 		message = psprintf(f->too_large ? "rows go to the default partition of %s: it is too large for another one beside it" :
-						   "rows go to the default partition of %s: maintenance does not run, or a session keeps a lock on it",
+						   "rows go to the default partition of %s: maintenance does not run, has failed (see check \"slots\"), or a session keeps a lock on it",
 						   f->unmade);
 	add_check(report, "partitions", f->unmade != NULL ? DEGRADED : HEALTHY, message,
 			  psprintf(", \"default_rows\": %s", f->sees_all ? psprintf(INT64_FORMAT, f->default_rows) : "null"));

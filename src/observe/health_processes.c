@@ -218,6 +218,8 @@ check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char	   *lacking = db != NULL ? lacking_workers(db) : NULL;
 	WorkerNeed	need = worker_need(InvalidOid);
+	char		error[256];
+	const char *failed = db != NULL ? maintenance_trouble(db, error, sizeof(error)) : NULL;
 	char	   *message = NULL;
 
 	if (lacking != NULL)
@@ -226,6 +228,8 @@ check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 	else if (db != NULL && maintenance_task_seconds(db) > MAINTENANCE_LIMIT_S)
 		message = psprintf("maintenance has been at one task for " INT64_FORMAT " s: see its query in pg_stat_activity",
 						   maintenance_task_seconds(db));
+	else if (failed != NULL)
+		message = psprintf("maintenance fails at its task \"%s\": %s", failed, f->sees_all ? error : "see the server log");
 	add_check(report, "slots", message != NULL ? DEGRADED : HEALTHY, message,
 			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d, \"needed\": %d, \"sql_workers\": %s", f->background_workers,
 					   max_worker_processes, need.jobq + need.others, allowed_sql_workers(db)));

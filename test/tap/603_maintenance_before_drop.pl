@@ -206,5 +206,31 @@ set(q{jobq.before_drop_type = ''});
 maintain_until("($old) IS NULL", 'without the setting they go');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.before_drops'), 0, 'no row is left');
 
+# ---------- a task that fails ----------
+
+# A new dispatcher has all tasks done within a second.
+sub anew
+{
+	my $pid = dispatcher($node, 'postgres');
+
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	return wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
+}
+
+my $slots = q{SELECT coalesce(jobq.health()->'checks'->'slots'->>'message', 'none')};
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no row goes'; END $$;
+CREATE TRIGGER keep BEFORE DELETE ON jobq.dead_letters FOR EACH STATEMENT EXECUTE FUNCTION keep();
+CREATE FUNCTION fails(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+SELECT jobq.create_job_type('fails', 'fails(jsonb)', max_attempts => 1, options => '{"alert": false}'), jobq.enqueue('fails');
+END
+wait_for_sql($node, 'SELECT EXISTS (SELECT FROM jobq.dead_letters)', 'a dead letter');
+$node->safe_psql('postgres', q{UPDATE jobq.dead_letters SET expires_at = '2001-01-01'});
+anew();
+wait_for_sql($node, qq{SELECT ($slots) = 'maintenance fails at its task "retention": no row goes'}, 'health() names the task and the error');
+$node->safe_psql('postgres', 'DROP TRIGGER keep ON jobq.dead_letters');
+anew();
+wait_for_sql($node, qq{SELECT ($slots) = 'none'}, 'until it succeeds');
+
 $node->stop;
 done_testing();

@@ -58,7 +58,7 @@ my ($history, $events) = map { sql("SELECT count(*) FROM jobq.${_}_default") } q
 cmp_ok($history, '>=', 1, "without a dispatcher rows go to the default partition ($history)");
 cmp_ok($events, '>=', 3, "so do events ($events)");
 is(sql(q{SELECT count(*) FROM jobq.jobs WHERE status = 'cancelled' AND created_at > now() - interval '7 days'}) > 0, 1, 'jobq.jobs shows them');
-like(sql($check), qr/"status": "degraded", "message": "rows go to the default partition of jobq.alerts, jobq.artifacts, jobq.events, jobq.history: maintenance does not run/,
+like(sql($check), qr/"status": "degraded", "message": "rows go to the default partition of jobq.alerts, jobq.artifacts, jobq.events, jobq.history: maintenance does not run,/,
 	'health() says it');
 my ($oldest) = sql('SELECT id FROM jobq.history_default ORDER BY expires_at LIMIT 1');
 is(sql("SELECT status FROM jobq.wait_for('$oldest')"), 'cancelled', 'wait_for finds one');
