@@ -254,6 +254,7 @@ double
 type_stats_drain_s(const TypeStats *s, TimestampTz now)
 {
 	uint32		last = (uint32) (now / USECS_PER_MINUTE);
+	TimestampTz first = (TimestampTz) (last - DRAIN_MINUTES + 1) * USECS_PER_MINUTE;
 	int64		out = 0;
 
 	if (s->due == 0)
@@ -265,5 +266,5 @@ type_stats_drain_s(const TypeStats *s, TimestampTz now)
 		if (m->minute <= last && m->minute + DRAIN_MINUTES > last)
 			out += (int64) m->ended - m->enqueued;
 	}
-	return out <= 0 ? -1 : (double) s->due * DRAIN_MINUTES * SECS_PER_MINUTE / out;
+	return out <= 0 ? -1 : (double) s->due * Max(now - Max(first, s->entry->reset_at), USECS_PER_SEC) / out / USECS_PER_SEC;
 }

@@ -30,10 +30,14 @@ const char	seeds_jobs[] =
 "  'next', CASE WHEN (SELECT count(*) FROM page) > (SELECT count(*) FROM shown)"
 "               THEN coalesce({offset}, 0) + (SELECT count(*) FROM shown) END)";
 
+/* Of each file system that is still watched the last 60 readings; current: of the fullest one. */
 const char	seeds_disk[] =
-"SELECT json_build_object("
-" 'current', (SELECT to_json(d) FROM jobq.disk_log d ORDER BY d.ts DESC LIMIT 1),"
-" 'readings', (SELECT coalesce(json_agg(r), '[]') FROM (SELECT * FROM jobq.disk_log d ORDER BY d.ts DESC LIMIT 60) r))";
+"WITH last AS MATERIALIZED (SELECT DISTINCT ON (d.path) d.* FROM jobq.disk_log d ORDER BY d.path, d.ts DESC),"
+" live AS MATERIALIZED (SELECT l.* FROM last l WHERE l.ts > (SELECT max(m.ts) FROM last m) - interval '5 minutes')"
+" SELECT json_build_object("
+"  'current', (SELECT to_json(l) FROM live l ORDER BY l.percent DESC, l.path LIMIT 1),"
+"  'readings', (SELECT coalesce(json_agg(r ORDER BY r.ts DESC, r.path), '[]')"
+"                 FROM live l, LATERAL (SELECT * FROM jobq.disk_log d WHERE d.path = l.path ORDER BY d.ts DESC LIMIT 60) r))";
 
 #define SET_RULE(signal, adj, block) "jobq_internal._alter_pressure_rule({job_type}, " signal ", " adj ", " block ")"
 

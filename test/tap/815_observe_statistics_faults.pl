@@ -237,5 +237,12 @@ foreach my $end ('COMMIT', q{PREPARE TRANSACTION 'late'; COMMIT PREPARED 'late'}
 	scalar_of(q{DELETE FROM jobq.queue q USING jobq.job_types t WHERE t.id = q.type_id AND t.name = 'late'});
 }
 
+# ---------- the time to drain, of statistics that have just begun ----------
+
+scalar_of(q{SELECT count(jobq.enqueue('x')) FROM generate_series(1, 30)});
+scalar_of(q{SELECT jobq.stat_reset('x')});
+is(scalar_of(q{SELECT count(jobq.complete(id, lease_token)) FROM jobq.claim('{x}', 20)}), '20', 'two thirds are done');
+wait_for_sql($node, q{SELECT due = 11 AND drain_s BETWEEN 0 AND 150 FROM jobq.stat_job_types WHERE job_type = 'x'}, 'the rate is that of the time since the reset');
+
 $node->stop;
 done_testing();

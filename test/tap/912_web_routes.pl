@@ -311,7 +311,13 @@ good('POST', '/intentions/cancel_job', { job_id => $again });
 bad('POST', '/intentions/cancel_job', { job_id => $again }, '409', 'a wrong state');
 is_deeply(good('POST', '/intentions/retry_job', { job_id => $again }), { ok => JSON::PP::true }, 'retry_job');
 bad('POST', '/intentions/retry_job', { job_id => $unknown }, '404', 'an unknown job');
-is_deeply([ sort keys %{ good('GET', '/admin/resources/disk') } ], [ 'current', 'readings' ], 'the disk');
+$node->safe_psql('postgres', q{INSERT INTO jobq.disk_log SELECT clock_timestamp() + interval '1 minute' - make_interval(secs => n), path, 100, 9, percent, 'ok'
+	FROM generate_series(1, 70) n, (VALUES ('/full', 99), ('/empty', 1)) v(path, percent)
+	UNION ALL SELECT clock_timestamp() - interval '1 hour', '/gone', 100, 9, 100, 'ok'});
+my $disk = good('GET', '/admin/resources/disk');
+is($disk->{current}{path}, '/full', 'the fullest disk');
+is_deeply([ map { my $path = $_; scalar(grep { $_->{path} eq $path } @{ $disk->{readings} }) } qw(/full /empty /gone) ], [ 60, 60, 0 ], 'sixty readings of each');
+$node->safe_psql('postgres', q{DELETE FROM jobq.disk_log WHERE path IN ('/full', '/empty', '/gone')});
 good('PUT', "$api/signals/livekit", { active => JSON::PP::false });
 good('POST', '/admin/resources/update_rule', { job_type => 'pull', base_priority => 4, cpu_weight => 2, max_concurrent => 9, timeout_seconds => 90,
 		livekit_priority_adj => -20, block_during_livekit => JSON::PP::true });

@@ -70,6 +70,12 @@ is(join("\n", map { "$_ " . join ' ', sort @{ $kinds{$_} } } sort keys %kinds),
 	$node->safe_psql('postgres', q{SELECT key || ' ' || replace(kind, ', ', ' ') FROM jobq.option_keys ORDER BY key COLLATE "C"}),
 	'its options are those of jobq.option_keys');
 
+my $observe = "$FindBin::Bin/../../src/observe";
+my %checks = map { $_ => 1 } map { slurp_file($_) =~ /add_check\(&?report, "(\w+)"/g } "$observe/health.c", "$observe/health_processes.c";
+my ($names) = slurp_file("$FindBin::Bin/../../src/web/page/overview.js") =~ /^const names = \{(.*?)^\};/ms;
+ok(keys %checks > 10, 'the checks of health()');
+is_deeply([ sort $names =~ /(\w+): '/g ], [ sort keys %checks ], 'it has a name for each');
+
 # ---------- other paths ----------
 
 is(status_of($web, 'GET', $_), 404, "no $_") foreach '/assets/', '/assets/none.js', '/assets/vendor/none.js', '/assets/README.md', '/assets/vendor/..%2fapp.js',

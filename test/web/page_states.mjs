@@ -162,7 +162,7 @@ async function simple() {
   // a thing that has nothing yet
   await sql(`SELECT jobq.create_job_type('unused'), jobq.schedule('unused', '@yearly', 'unused')`);
   for (const [fragment, texts] of [['#/types/unused', ['No job has failed']], ['#/schedules/unused', ['None']], ['#/tenants/unused', ['0 live jobs', 'none of its own']],
-    ['#/jobs?job_type=unused', ['No job matches the filter']], ['#/dead?job_type=unused', ['No error like that']], ['#/types?find=unheard', ['No job type has this']]]) {
+    ['#/jobs?job_type=unused', ['No job matches the filter']], ['#/dead?job_type=unused', ['No error like that']], ['#/types?find=unheard', ['No job type is like this']]]) {
     await ann.go(fragment, texts[0]);
     const words = await ann.text();
     ok(texts.every((t) => words.includes(t)), `${fragment}: empty`, words);
@@ -268,7 +268,7 @@ async function stale() {
   await ann.page.locator('.stale').first().waitFor({ state: 'detached', timeout: 2 * TIMEOUT_MS });
   await ben.page.waitForFunction(() => document.querySelectorAll('main tr[data-row]').length > 0 && !document.querySelector('main .stale, main .trouble'), null, { timeout: 2 * TIMEOUT_MS });
   console.log(`# fresh ${Date.now() - began} ms after the start`);
-  ok((await ann.text()).includes('transcode'), 'it comes back by itself');
+  await until(async () => (await ann.text()).includes('transcode'), 'it comes back by itself');
   await ann.leave('stale overview');
   await ben.leave('stale list');
 }

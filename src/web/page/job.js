@@ -74,7 +74,7 @@ function Why({ why, job }) {
   return h('section', { class: 'panel why', 'aria-label': 'Why it does not start' },
     reasons.length === 0
       ? h('p', null, h('strong', null, 'Nothing holds it: '), 'it starts in a moment.')
-      : h(Fragment, null, h('h2', null, 'Why it does not start'), h('ul', { class: 'reasons' }, reasons.map((r) => h('li', { key: r.code + r.message },
+      : h(Fragment, null, h('h2', null, 'Why it does not start'), h('ul', { class: 'reasons' }, reasons.map((r) => h('li', { key: r.code + r.message + (r.holder ?? '') },
         h(Badge, { tone: 'warn', icon: 'clock' }, r.code.replace(/_/g, ' ')), h('span', { class: 'message' }, r.message,
           r.until && h(Fragment, null, ', until ', h('b', { title: utc(r.until) }, utc(r.until).slice(11, 19)), ' UTC (', h(Time, { at: r.until }), ')'), '.', h(Holder, { reason: r })))))),
     (ahead.n > 0 || startIn !== null) && h('p', { class: 'faint' },

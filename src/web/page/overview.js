@@ -83,7 +83,7 @@ function sums(types) {
 
 const names = {
   dispatcher: 'Dispatcher', workers: 'Workers', slots: 'Worker slots', helper: 'Tools', queues: 'Queues', breakers: 'Breakers',
-  signals: 'Pressure signals', schedules: 'Schedules', retention: 'Retention', dead_letters: 'Dead letters', disk: 'Disk', horizon: 'Horizon',
+  signals: 'Pressure signals', schedules: 'Schedules', retention: 'Retention', dead_letters: 'Dead letters', disk: 'Disk', partitions: 'Partitions', horizon: 'Horizon',
   notify_queue: 'Notify queue', identity: 'Identity', access: 'Access',
 };
 
