@@ -44,7 +44,7 @@ def embed(jobs):
         if len(models) == 1:
             embed_together(jobs)
             return [None] * len(jobs)
-    except jobq.Permanent:      # of one text: the others have nothing to do with it
+    except (jobq.Permanent, jobq.LeaseLost):    # of one text: the others have nothing to do with it
         pass
     return [embed_alone(job) for job in jobs]
 

@@ -45,7 +45,6 @@ def value(db, query, *values) -> Any:
 
 
 # ---- jobs ----
-
 def create_job(db, workflow: str, payload: Any, **options: Any) -> UUID:
     """Starts a job: a run of the workflow's active version.  Options are those of jobq.enqueue."""
     return jobq.enqueue(db, workflow, payload, **options)
@@ -66,7 +65,6 @@ def retry_job(db, job_id: UUID, from_task: Optional[str] = None) -> bool:
 
 
 # ---- tasks ----
-
 def select_runnable(db, *services: str, limit: int = 10) -> list[Task]:
     """Returns the tasks that may be claimed, in the order of all services: that of their jobs.
 
@@ -125,7 +123,6 @@ def find_stuck(db, lease: float = 120) -> list[dict]:
 
 
 # ---- events ----
-
 def append_task_event(db, task: Task, type: str, message: str, data: Any = None, level: str = "info") -> None:
     value(db, "SELECT jobq.log_event(%s, %s, %s, %s, %s, %s)", message, level, type, data and Jsonb(data), task.id, task.lease_token)
 
@@ -151,7 +148,6 @@ def archive_rows(db, what: str, since: str, until: str) -> str:
 
 
 # ---- artifacts ----
-
 def record_task_artifact(db, task: Task, path: str, kind: str = "output") -> str:
     """Stores a file under outputs/<job>/<task>/<name>.<ext>, and records it; returns the key."""
     path, digest, size = Path(path), hashlib.sha256(), 0
@@ -193,7 +189,6 @@ class put:
 
 
 # ---- notifications ----
-
 def notifications(db, *services: str) -> Iterator[str]:
     """Yields the name of a service each time that it has a task to claim.  db is in autocommit."""
     channels = {value(db, "SELECT jobq.channel(%s)", service): service for service in services}

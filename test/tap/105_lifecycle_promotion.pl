@@ -73,7 +73,7 @@ is($standby->safe_psql('postgres', 'SELECT count(*) FROM done'), '2', 'and its c
 
 # ---------- promotion ----------
 
-is(scalar(() = slurp_file("$dir/runs") =~ /run/g), 1, 'the tool has started once');
+is(scalar(() = slurp_file("$dir/runs") =~ /run/g), 1, '!the tool has started once');
 $primary->stop('immediate');
 my $offset = -s $standby->logfile;
 append_to_file("$dir/later", '');
@@ -87,9 +87,9 @@ wait_for_sql($standby, "SELECT count(*) = 2 FROM jobq.jobs WHERE id IN ('$sql', 
 is($standby->safe_psql('postgres', "SELECT attempts FROM jobq.jobs WHERE id = '$sql'"), '1', 'the SQL job at no charge');
 is($standby->safe_psql('postgres', "SELECT string_agg(data->>'code', ' ') FROM jobq.events WHERE job_id = '$tool'"),
 	'server_crash', 'the tool lost its attempt and is retried');
-is(scalar(() = slurp_file("$dir/runs") =~ /run/g), 2, 'it has started once more');
+is(scalar(() = slurp_file("$dir/runs") =~ /run/g), 2, '!it has started once more');
 is($standby->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job), bool_or(recovery) FROM done'), '3|3|f',
-	'nothing ran twice');
+	'!nothing ran twice');
 is($standby->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$future'"), 'pending', 'a future job waits on');
 ok($standby->safe_psql('postgres', "SELECT jobq.alter_job('$future', scheduled_for => clock_timestamp())") eq 't', 'moved to now');
 wait_for_sql($standby, "SELECT status = 'completed' FROM jobq.jobs WHERE id = '$future'", 'it runs');

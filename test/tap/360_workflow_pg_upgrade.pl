@@ -63,7 +63,7 @@ sub run_ends
 
 wait_dispatcher($new, 'postgres', 'the dispatcher runs');
 run_ends('wide', 'completed');
-is(new("SELECT count(*), count(DISTINCT key) FROM ran WHERE run = '$run{wide}'"), '202|202', 'each task has had its effect once');
+is(new("SELECT count(*), count(DISTINCT key) FROM ran WHERE run = '$run{wide}'"), '202|202', '!each task has had its effect once');
 is(new("SELECT result -> 'z' = (SELECT jsonb_agg(i ORDER BY i) FROM generate_series(0, 199) i) FROM jobq.jobs WHERE id = '$run{wide}'"), 't', 'the result is whole');
 is(new("SELECT jobq.send_event('$_', 'go')"), 't', 'an event is sent') foreach $run{waits}, $sub;
 run_ends($_, 'completed') foreach qw(waits outer);

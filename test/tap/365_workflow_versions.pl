@@ -53,7 +53,7 @@ is(one("SELECT payload FROM jobq.jobs WHERE id = '$id'"), '{}', 'the running tas
 is(complete_one($id, $token, '7'), 't', 'and goes on');
 run_is($run, 'completed');
 is(tasks_of($run), 'a:completed b:completed beside:completed c:completed new:completed old:cancelled', 'the steps are those of the new version');
-is(effects_of($run), 'a:1 beside:1 c:1 new:1', 'each ran once');
+is(effects_of($run), 'a:1 beside:1 c:1 new:1', '!each ran once');
 is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'c'"), '7', 'with the data of the new version');
 is(one("SELECT string_agg(data->>'version', ' ' ORDER BY id) FROM jobq.events WHERE job_id = '$run' AND type IN ('run_started', 'retried')"), '1 3', 'its events');
 
@@ -78,7 +78,7 @@ one(q{SELECT jobq.resume_job_type('pulled')});
 complete_one((claim_one())[0, 1]);
 run_is($run, 'completed');
 is(tasks_of($run), 'd:cancelled e:completed late:completed same:completed w:completed z:completed', 'all has been done');
-is(effects_of($run), 'late:1 w:1 z:1', 'once');
+is(effects_of($run), 'late:1 w:1 z:1', '!once');
 
 # ---------- running tasks that the version lacks ----------
 
@@ -117,7 +117,7 @@ is(retry($run, 'version => 2'), 't', 'the other version repairs it');
 complete_one($id, $token);
 run_is($run, 'completed');
 is(tasks_of($run), 'p:completed q:completed s:completed x:completed y:completed', 'all its tasks are done');
-is(effects_of($run), 'q:1 x:1 y:1', 'once each (the failed attempt was rolled back)');
+is(effects_of($run), 'q:1 x:1 y:1', '!once each (the failed attempt was rolled back)');
 workflow('removed', '[{"key": "x", "job_type": "act"}, {"key": "bad", "job_type": "act", "payload": {"end": "fail"}}]');
 $run = tasks_are('removed', '{}', 'error', 'bad:error x:completed', 'a run fails');
 workflow('removed', '[{"key": "x", "job_type": "act"}, {"key": "good", "job_type": "act", "after": ["x"]}]');

@@ -62,7 +62,7 @@ freeze($node, $conductor);
 
 one(q{BEGIN; SELECT enq('n' || n, CASE WHEN n % 2 = 0 THEN 'child' ELSE 'parent' END, CASE WHEN n > 1 THEN ARRAY['n' || n - 1] END) FROM generate_series(1, 300) n; COMMIT});
 is_now('n300', 'completed', 'a chain of 300 needs no conductor');
-is(one(q{SELECT count(*), count(DISTINCT what) FROM ran WHERE what LIKE 'n%'}), '300|300', 'each has run once');
+is(one(q{SELECT count(*), count(DISTINCT what) FROM ran WHERE what LIKE 'n%'}), '300|300', '!each has run once');
 is(one(q{SELECT count(*) FROM jobq.dependencies}), '0', 'and no edge is left');
 is(one(q{SELECT string_agg(type, ' ' ORDER BY e.id) FROM jobq.events e WHERE job_id = id('n2')}), 'enqueued blocked released started completed', 'the events of a release')
   or diag(one(q{SELECT string_agg(type, ' ' ORDER BY e.id) FROM jobq.events e WHERE job_id = id('n2')}));
@@ -111,7 +111,7 @@ is_now('completed.failed', 'skipped');
 one(q{SELECT jobq.purge_dead_letters('parent')});
 is_now('dead.success', 'cancelled');
 no_edge();
-is(one(q{SELECT count(*) FROM (SELECT FROM ran GROUP BY what HAVING count(*) > 1) r}), '0', 'no job has run twice');
+is(one(q{SELECT count(*) FROM (SELECT FROM ran GROUP BY what HAVING count(*) > 1) r}), '0', '!no job has run twice');
 
 # a child of the job that enqueues it; places in a lane and in the order of a key
 freeze($node, $conductor);
@@ -251,7 +251,7 @@ one(q{DROP INDEX jobq.bad});
 is_now('bad', 'completed', 'the conductor releases it');
 no_edge();
 
-is(one(q{SELECT count(*) FROM (SELECT FROM ran GROUP BY what HAVING count(*) > 1) r}), '0', 'no job has run twice');
+is(one(q{SELECT count(*) FROM (SELECT FROM ran GROUP BY what HAVING count(*) > 1) r}), '0', '!no job has run twice');
 is(one(q{SELECT count(*) FROM jobq.queue WHERE id <> id('late')}), '0', 'nothing is left');
 $session->quit;
 $node->stop;

@@ -233,7 +233,7 @@ is(one("SELECT count(*) FROM jobq.jobs WHERE id = ANY ('{" . join(',', map { $_-
 is(one(q{SELECT count(*) FROM jobq.queue}), '0', 'no row is left');
 is(one(q{SELECT count(*) FROM jobq.dependencies}), '0', 'no edge is left');
 is(one(q{SELECT count(*) FROM (SELECT FROM jobq.jobs WHERE workflow_id IS NOT NULL GROUP BY workflow_id, task_key HAVING count(*) > 1) x}), '0', 'each task has one row');
-is(one(q{SELECT count(*) FROM jobq.jobs WHERE workflow_id IS NOT NULL AND runs > 1}), '0', 'no task was run twice');
+is(one(q{SELECT count(*) FROM jobq.jobs WHERE workflow_id IS NOT NULL AND runs > 1}), '0', '!no task was run twice');
 is(one(q{SELECT string_agg(DISTINCT c.id::text, ' ') FROM jobq.jobs c, unnest(c.after) a(id), jobq.jobs p
   WHERE c.workflow_id IS NOT NULL AND p.id = a.id AND c.after_rule IN ('success', 'done') AND c.status = 'completed' AND c.started_at < p.completed_at}), '', 'no task begins before its parents have ended');
 # that of a run which was cancelled before it began goes with the conductor's next pass

@@ -79,7 +79,7 @@ $holder->query_safe('COMMIT');
 $holder->quit;
 $node->safe_psql('postgres', 'CREATE EXTENSION amcheck');
 is($node->safe_psql('postgres', q{SELECT count(bt_index_check(i, true)) FROM unnest('{jobq.schedules_pkey,jobq.schedules_name}'::regclass[]) i}), 2,
-	'the indexes are whole');
+	'!the indexes are whole');
 
 $node->stop;
 done_testing();

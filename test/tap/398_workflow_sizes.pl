@@ -49,7 +49,7 @@ is(one("SELECT string_agg(n::text, ' ' ORDER BY n) FROM (SELECT count(*) AS n FR
 one(q{DROP FUNCTION jobq_internal._turn_is_over(); ALTER FUNCTION jobq_internal._turn_is_over_before() RENAME TO _turn_is_over;
 SELECT jobq.resume_job_type('half')});
 run_is($run, 'completed');
-is(one("SELECT count(*), count(DISTINCT task_key) FROM jobq.history WHERE workflow_id = '$run' AND parent_id <> '$run'"), '500|500', 'each member has completed once');
+is(one("SELECT count(*), count(DISTINCT task_key) FROM jobq.history WHERE workflow_id = '$run' AND parent_id <> '$run'"), '500|500', '!each member has completed once');
 
 if ($ENV{JOBQ_FULL})
 {

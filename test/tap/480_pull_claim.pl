@@ -126,7 +126,7 @@ foreach (@workers)
 	$_->{run}->pump_nb;
 }
 $_->query_until(qr/done/, '') foreach @workers;
-is(one(q{SELECT count(*), count(DISTINCT id), max(n) FROM worked}), '392|392|5', 'eight clients: each job once, never more than five at once');
+is(one(q{SELECT count(*), count(DISTINCT id), max(n) FROM worked}), '392|392|5', '!eight clients: each job once, never more than five at once');
 $_->quit foreach @workers;
 
 # ---------- rights ----------

@@ -161,10 +161,10 @@ BEGIN
 END $$});
 one('CALL drain()');
 is(one('SELECT count(*) FROM jobq.queue'), 0, 'no job is left');
-is(one(q{SELECT count(*) FROM (SELECT id FROM ids EXCEPT SELECT id FROM jobq.jobs) x}), 0, 'no job is lost');
+is(one(q{SELECT count(*) FROM (SELECT id FROM ids EXCEPT SELECT id FROM jobq.jobs) x}), 0, '!no job is lost');
 is(one(q{SELECT count(*) FROM (SELECT id FROM jobq.jobs GROUP BY id HAVING count(*) > 1) x}), 0, 'each job has one row');
 is(one(q{SELECT count(*) FROM (SELECT token FROM effects GROUP BY token HAVING count(*) > 1) x}), 0, 'at most one end with each token');
-is(one(q{SELECT count(*) FROM effects e JOIN claims c USING (token) WHERE c.ended IN ('false', 'lost')}), 0, 'none with a token that was lost');
+is(one(q{SELECT count(*) FROM effects e JOIN claims c USING (token) WHERE c.ended IN ('false', 'lost')}), 0, '!none with a token that was lost');
 is(one(q{SELECT count(*) FROM jobq.jobs WHERE status = 'completed' AND id NOT IN (SELECT id FROM effects)}), 0, 'each completed job has its effect');
 is(one(q{SELECT count(*) FROM jobq.jobs WHERE status NOT IN ('completed', 'skipped', 'cancelled', 'error')}), 0, 'each job has ended');
 is(one(q{SELECT count(*) FROM jobq.jobs j WHERE runs <> (SELECT count(*) FROM claims c WHERE c.id = j.id)}), 0, 'runs are the committed claims');
