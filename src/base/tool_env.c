@@ -94,7 +94,7 @@ is_set(void)
 	return jobq_tool_env_file != NULL && jobq_tool_env_file[0] != '\0';
 }
 
-/* Returns the text of the file, "" without one; or reports why it can't be read and returns NULL. */
+/* Returns the file's text, "" without one; or reports why it can't be read and returns NULL. */
 static char *
 file_text(int report_level)
 {

@@ -59,14 +59,15 @@ BEGIN
   RETURN true;
 END $$;
 
--- Gives a job that waits for others other parents, another rule and another end; false: none waits.
+-- Gives a job that waits for others other parents, another rule and another end; false: none waits,
+-- or a parent has been purged.
 CREATE FUNCTION replace_waiting(of int, of_n int, new_parents int[], new_rule text, new_ends text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   job record;
 BEGIN
   SELECT q.id, q.unique_key, n.kind INTO job FROM jobq.queue q JOIN public.node n ON n.id = q.id AND n.graph = of AND n.n = of_n
    WHERE q.status = 'blocked' AND q.unique_key IS NOT NULL FOR UPDATE OF q;
-  IF NOT FOUND THEN
+  IF NOT FOUND OR EXISTS (SELECT FROM public.node p WHERE p.graph = of AND p.n = ANY (new_parents) AND NOT EXISTS (SELECT FROM jobq.jobs j WHERE j.id = p.id)) THEN
     RETURN false;
   END IF;
   IF job.id <> jobq.enqueue(job.kind, jsonb_build_object('ends', new_ends), unique_key => job.unique_key, on_conflict => 'replace',
