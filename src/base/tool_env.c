@@ -103,7 +103,7 @@ file_text(int report_level)
 
 	if (text == NULL)
 		ereport(report_level,
-				(has_nul ? errcode(ERRCODE_CHARACTER_NOT_IN_REPERTOIRE) : errcode_for_file_access(),
+				(has_nul ? errcode(ERRCODE_INVALID_PARAMETER_VALUE) : errcode_for_file_access(),
 				 has_nul ? errmsg("jobq.tool_env_file \"%s\" has a NUL byte", jobq_tool_env_file) :
 				 errmsg("could not read jobq.tool_env_file \"%s\": %m", jobq_tool_env_file)));
 	return text;

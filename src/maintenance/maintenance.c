@@ -51,16 +51,21 @@ maintenance_start(JobqDb *for_db)
 	return child_start(for_db, &for_db->maintenance.child, WORKER_MAINTENANCE, "jobq maintenance", "jobq_maintenance_main");
 }
 
+/* Of a task that is not wanted now the error is of the past. */
 const char *
 maintenance_trouble(JobqDb *of_db, char *error, size_t size)
 {
-	int			task;
-
-	SpinLockAcquire(&of_db->mutex);
-	task = of_db->maintenance.failed;
-	strlcpy(error, of_db->maintenance.trouble, size);
-	SpinLockRelease(&of_db->mutex);
-	return error[0] != '\0' ? maintenance_tasks[task].name : NULL;
+	for (int i = 0; i < MAINTENANCE_TASKS; i++)
+	{
+		if (maintenance_tasks[i].wanted != NULL && !maintenance_tasks[i].wanted(of_db))
+			continue;
+		SpinLockAcquire(&of_db->mutex);
+		strlcpy(error, of_db->maintenance.trouble[i], size);
+		SpinLockRelease(&of_db->mutex);
+		if (error[0] != '\0')
+			return maintenance_tasks[i].name;
+	}
+	return NULL;
 }
 
 int64
@@ -119,21 +124,16 @@ take_task(int last)
 	return task;
 }
 
-/* Notes the task's error for health(); NULL: it has succeeded. */
+/* Notes the task's error for health(); "": it has succeeded. */
 static void
 note_trouble(int task, const char *error)
 {
-	MaintenanceProcess *m = &db->maintenance;
-	int			len = error == NULL ? 0 : pg_mbcliplen(error, (int) strlen(error), sizeof(m->trouble) - 1);
+	char	   *trouble = db->maintenance.trouble[task];
+	int			len = pg_mbcliplen(error, (int) strlen(error), sizeof(db->maintenance.trouble[task]) - 1);
 
 	SpinLockAcquire(&db->mutex);
-	if (error != NULL || m->failed == task)
-	{
-		m->failed = task;
-		if (len > 0)
-			memcpy(m->trouble, error, len);
-		m->trouble[len] = '\0';
-	}
+	memcpy(trouble, error, len);
+	trouble[len] = '\0';
 	SpinLockRelease(&db->mutex);
 }
 
@@ -160,7 +160,7 @@ run_task(int task)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	note_trouble(task, NULL);
+	note_trouble(task, "");
 	pg_atomic_write_u64(&db->maintenance.since, 0);
 	running = -1;
 }

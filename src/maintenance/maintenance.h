@@ -41,7 +41,7 @@ extern void maintenance_partitions_soon(void);
  */
 extern bool maintenance_start(JobqDb *db);
 
-/* Returns the task whose last run has failed, and copies its error; NULL: none has. */
+/* Returns a task whose last run has failed, and copies its error; NULL: none has. */
 extern const char *maintenance_trouble(JobqDb *db, char *error, size_t size);
 
 /* Returns for how many seconds the process has been at one task; 0: none runs. */

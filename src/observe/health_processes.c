@@ -218,7 +218,7 @@ check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char	   *lacking = db != NULL ? lacking_workers(db) : NULL;
 	WorkerNeed	need = worker_need(InvalidOid);
-	char		error[256];
+	char		error[128];
 	const char *failed = db != NULL ? maintenance_trouble(db, error, sizeof(error)) : NULL;
 	char	   *message = NULL;
 

@@ -168,8 +168,7 @@ typedef struct MaintenanceProcess
 	int32		evaluated;		/* the signal whose condition is evaluated; 0: none */
 	MonoTime	must_end;		/* then its process is terminated */
 	int32		overrun;		/* the signal whose process had to be; 0: none */
-	int			failed;			/* the task that an error has ended, */
-	char		trouble[256];	/* and the error; '': none, or the task has succeeded since */
+	char		trouble[MAINTENANCE_TASKS][128];	/* the error that has ended a task's last run; '': none */
 } MaintenanceProcess;
 
 /*

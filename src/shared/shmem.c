@@ -266,7 +266,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->maintenance.nconditions = 0;
 	db->maintenance.evaluated = db->maintenance.overrun = 0;
 	db->maintenance.must_end = 0;
-	db->maintenance.trouble[0] = '\0';
+	memset(db->maintenance.trouble, 0, sizeof(db->maintenance.trouble));
 	memset(&db->schedule_news, 0, sizeof(db->schedule_news));
 	db->schedule_news.hears = true;	/* until a conductor knows better */
 	db->schedule_news.prepared = true;

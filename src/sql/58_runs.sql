@@ -25,7 +25,7 @@
 CREATE TABLE jobq.runs (
   id          uuid        NOT NULL PRIMARY KEY,
   type_id     int4        NOT NULL,
-  version     int4        NOT NULL,       -- 0: an event came before the start
+  version     int4        NOT NULL,       -- 0: an event or a pause came before the start
   deadline    timestamptz NOT NULL,
   keep_until  timestamptz NOT NULL,       -- all rows of the run expire then
   phase       text        NOT NULL DEFAULT 'running'
@@ -373,7 +373,7 @@ DECLARE
 BEGIN
   SELECT * INTO q FROM jobq.queue j WHERE j.id = run;
   IF q.workflow_id IS NOT NULL THEN
-    SELECT * INTO outer_run FROM jobq.runs j WHERE j.id = q.workflow_id FOR SHARE;
+    SELECT * INTO outer_run FROM jobq.runs j WHERE j.id = q.workflow_id FOR KEY SHARE;
   END IF;
   SELECT * INTO t FROM jobq.job_types j WHERE j.id = q.type_id;
   SELECT * INTO r FROM jobq.runs j WHERE j.id = run FOR UPDATE;  -- jobq.retry_workflow may give it another version

@@ -57,6 +57,7 @@ END $$;
 CREATE FUNCTION jobq_internal._pause_run(run uuid, reason text) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM FROM jobq.runs j WHERE j.id = run FOR UPDATE;  -- no run among its tasks starts meanwhile
   UPDATE jobq.runs j SET paused = true, paused_reason = reason WHERE j.id = run AND j.phase = 'running' AND NOT j.paused;
   IF NOT FOUND THEN
     RETURN false;
@@ -90,6 +91,7 @@ END $$;
 CREATE FUNCTION jobq_internal._resume_run(run uuid) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM FROM jobq.runs j WHERE j.id = run FOR UPDATE;
   UPDATE jobq.runs j SET paused = false, paused_reason = NULL WHERE j.id = run AND j.paused;
   IF NOT FOUND THEN
     RETURN false;
@@ -101,7 +103,7 @@ BEGIN
           jobq_internal._look_again(q.id) FROM jobq.queue q
     WHERE (q.workflow_id = run AND q.status = 'running' AND q.position = 'infinity') OR q.id = run;
   PERFORM jobq_internal._resume_run(q.id) FROM jobq.queue q JOIN jobq.runs r ON r.id = q.id
-    WHERE q.workflow_id = run AND q.status = 'running' ORDER BY q.id;
+    WHERE q.workflow_id = run ORDER BY q.id;
   RETURN true;
 END $$;
 
@@ -148,7 +150,7 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM jobq_internal._meet_run(run.id);
-  SELECT * INTO r FROM jobq.runs j WHERE j.id = _send_event.id FOR UPDATE;
+  SELECT * INTO r FROM jobq.runs j WHERE j.id = _send_event.id FOR NO KEY UPDATE;
   IF NOT FOUND OR r.phase NOT IN ('running', 'failing', 'restarting') OR r.events ? event THEN
     RETURN false;
   END IF;
@@ -666,7 +668,7 @@ BEGIN
     PERFORM jobq_internal._check_workflow_steps(caller, '', steps, NULL);
   END IF;
   SELECT * INTO task FROM jobq.queue j WHERE j.id = task_id;
-  SELECT * INTO r FROM jobq.runs j WHERE j.id = task.workflow_id FOR UPDATE;
+  SELECT * INTO r FROM jobq.runs j WHERE j.id = task.workflow_id FOR NO KEY UPDATE;  -- a run among its tasks may start
   IF r.id IS NULL THEN
     PERFORM jobq_internal._bad('55000', format('job %s is no task of a run', task_id));
   ELSIF r.phase <> 'running' THEN
@@ -749,6 +751,6 @@ SELECT j.id, j.job_type AS workflow, r.version, j.status,
        r.paused_reason, j.scheduled_for, r.deadline, j.created_at, j.started_at, j.completed_at, j.updated_at
   FROM (SELECT b.id, b.type_id, b.version, b.version AS number, 0 AS runs, b.paused_reason, b.deadline, NULL::timestamptz AS position FROM jobq.runs b
          UNION ALL
-        SELECT q.id, q.type_id, NULL::int, 1, q.runs, NULL::text, NULL::timestamptz, q.position FROM jobq.queue q) r
+        SELECT q.id, q.type_id, NULL::int, 1, q.runs, (SELECT b.paused_reason FROM jobq.runs b WHERE b.id = q.id), NULL::timestamptz, q.position FROM jobq.queue q) r
   JOIN jobq.jobs j ON j.id = r.id
  WHERE r.type_id = ANY (ARRAY(SELECT t.id FROM jobq.job_types t WHERE t.is_workflow)) AND r.number > 0 AND r.runs = 0;

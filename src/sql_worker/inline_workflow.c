@@ -181,6 +181,6 @@ inline_workflow_run(const pg_uuid_t *run, void (*run_task) (const pg_uuid_t *id)
 	if (is_live(run))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("run %s cannot run in one transaction: its tasks wait for an event or a later time",
+				 errmsg("run %s cannot run in one transaction: its tasks wait for an event, a later time, or the end of a pause",
 						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(run))))));
 }

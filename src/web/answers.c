@@ -85,7 +85,7 @@ const Answer answer_table[] = {
 		"searched_to?": {"type": "string", "format": "date-time", "description": "older jobs were not looked at"})},
 	{"disk", OBJECT(
 		"current": {"anyOf": [{"$ref": "#/components/schemas/disk_log"}, {"type": "null"}]},
-		"readings": {"type": "array", "items": {"$ref": "#/components/schemas/disk_log"}, "maxItems": 60}),
+		"readings": {"type": "array", "items": {"$ref": "#/components/schemas/disk_log"}, "description": "at most 60 of each file system"}),
 		.row = "jobq.disk_log"},
 	{"resources", OBJECT(
 		"disk": {"type": "object", "required": ["level", "percent", "file_systems"], "properties": {
