@@ -9,7 +9,7 @@
  * of an open partition keeps its bounds until the transaction ends, so they
  * are cached.  For the default partition they are those of the gap around the
  * moment.  A partition that another session has attached before that lock may
- * hold the moment now, so the look-up is repeated.
+ * hold the moment now, or a part of the gap, so the look-up is repeated.
  */
 #include "jobq.h"
 
@@ -89,17 +89,16 @@ partition_open(Partition *p, const char *parent, TimestampTz ts)
 	place = find_place(parent, ts);
 	for (;;)
 	{
-		Place		again;
+		Oid			open = place.oid;
 
-		table_open_for_write(&p->table, place.oid);
+		table_open_for_write(&p->table, open);
 		p->open = true;
 		if (!place.is_default)
 			break;
-		again = find_place(parent, ts);
-		if (again.oid == place.oid)
+		place = find_place(parent, ts);
+		if (place.oid == open)
 			break;
 		partition_close(p);
-		place = again;
 	}
 	p->from = place.from;
 	p->to = place.to;
