@@ -119,7 +119,7 @@ dispatcher_ended(Supervision *k, MonoTime now)
 	if (k->handle)
 		pfree(k->handle);
 	k->handle = NULL;
-	k->state = absent ? KEEPER_ABSENT : KEEPER_IDLE;
+	k->state = absent ? SUPERVISION_ABSENT : SUPERVISION_IDLE;
 
 	if (db && db->lifecycle.ended != ENDED_OTHERWISE)
 	{
@@ -144,14 +144,14 @@ look_at_dispatcher(Supervision *k, MonoTime now)
 
 	if (k->handle && GetBackgroundWorkerPid(k->handle, &pid) == BGWH_STOPPED)
 		dispatcher_ended(k, now);
-	else if (k->handle == NULL && k->state >= KEEPER_STARTING && !attached)
+	else if (k->handle == NULL && k->state >= SUPERVISION_STARTING && !attached)
 		dispatcher_ended(k, now);
 
-	if (k->state == KEEPER_STARTING &&
+	if (k->state == SUPERVISION_STARTING &&
 		(attached || mono_exceeds(k->started, now, ATTACH_LIMIT_MS)))
-		k->state = KEEPER_RUNNING;
-	if (attached && k->state < KEEPER_STARTING)
-		k->state = KEEPER_RUNNING;	/* a former launcher's */
+		k->state = SUPERVISION_RUNNING;
+	if (attached && k->state < SUPERVISION_STARTING)
+		k->state = SUPERVISION_RUNNING;	/* a former launcher's */
 }
 
 /*
@@ -161,10 +161,10 @@ look_at_dispatcher(Supervision *k, MonoTime now)
 static void
 heed_wish(Supervision *k, MonoTime now)
 {
-	MonoTime	soonest = k->state == KEEPER_ABSENT ? now :
+	MonoTime	soonest = k->state == SUPERVISION_ABSENT ? now :
 		k->tried + FIRST_DELAY_MS * INT64CONST(1000);
 
-	k->state = KEEPER_IDLE;
+	k->state = SUPERVISION_IDLE;
 	k->next_try = Min(k->next_try, soonest);
 }
 
@@ -185,8 +185,7 @@ refuse_processes(Supervision *k, MonoTime now)
 	JobqDb	   *db = find_db(k->dboid);
 	bool		late;
 
-	if (db == NULL ||
-		(db->lifecycle.refused && !is_occupied(db) && db->dispatcher.sql_workers == SQL_WORKERS_UNKNOWN))
+	if (db == NULL || (db->lifecycle.refused && !is_occupied(db)))
 		return;
 	if (k->refused == 0)
 		k->refused = now;
@@ -195,7 +194,6 @@ refuse_processes(Supervision *k, MonoTime now)
 	if (db->dboid == k->dboid)
 	{
 		db->lifecycle.refused = true;
-		db->dispatcher.sql_workers = SQL_WORKERS_UNKNOWN;
 		pg_atomic_write_u32(&db->lacking, 0);
 		if (late && db->dispatcher.proc != NULL && db->dispatcher.pid > 0)
 			kill(db->dispatcher.pid, SIGTERM);
@@ -230,14 +228,14 @@ supervision_look(Supervision *k, MonoTime now)
 	else
 		refuse_processes(k, now);
 	tidy_entry(k->dboid, now);
-	if (k->admitted && k->state < KEEPER_STARTING && is_wanted(k->dboid))
+	if (k->admitted && k->state < SUPERVISION_STARTING && is_wanted(k->dboid))
 		heed_wish(k, now);
 }
 
 bool
 supervision_may_start(Supervision *k, MonoTime now)
 {
-	return k->state == KEEPER_IDLE && k->admitted && k->next_try <= now &&
+	return k->state == SUPERVISION_IDLE && k->admitted && k->next_try <= now &&
 		!restart_is_pending(k->dboid);
 }
 
@@ -300,7 +298,7 @@ supervision_start(Supervision *k, MonoTime now)
 		return;
 	}
 	note_worker(db, WORKER_DISPATCHER, true);
-	k->state = KEEPER_STARTING;
+	k->state = SUPERVISION_STARTING;
 	k->started = now;
 }
 
@@ -310,15 +308,15 @@ supervision_timeout(Supervision *k, MonoTime now)
 {
 	JobqDb	   *db = find_db(k->dboid);
 
-	if (k->state == KEEPER_STARTING || restart_is_pending(k->dboid))
+	if (k->state == SUPERVISION_STARTING || restart_is_pending(k->dboid))
 		return ATTACH_POLL_MS;	/* no notification comes */
 	if (!k->admitted && db != NULL && is_occupied(db))
 		return REFUSED_AGAIN_MS;
-	if (k->state == KEEPER_RUNNING)
+	if (k->state == SUPERVISION_RUNNING)
 		return k->handle ? -1 : ADOPTED_POLL_MS;
 	if (!k->admitted)
 		return is_wanted(k->dboid) ? REFUSED_AGAIN_MS : k->closed ? CLOSED_AGAIN_MS : -1;
-	if (k->state == KEEPER_ABSENT)
+	if (k->state == SUPERVISION_ABSENT)
 		return -1;
 	return mono_ms_left(now, k->next_try);
 }
@@ -346,11 +344,11 @@ supervision_knows(Supervision *k)
 {
 	JobqDb	   *db = find_db(k->dboid);
 
-	if (!k->admitted || k->state == KEEPER_ABSENT)
+	if (!k->admitted || k->state == SUPERVISION_ABSENT)
 		return true;
-	if (k->state == KEEPER_IDLE)
+	if (k->state == SUPERVISION_IDLE)
 		return k->tried != 0;
-	return k->state == KEEPER_RUNNING &&
+	return k->state == SUPERVISION_RUNNING &&
 		(db == NULL || db->dispatcher.proc == NULL || db->lifecycle.ended == ENDED_ABSENT ||
 		 db->dispatcher.sql_workers != SQL_WORKERS_UNKNOWN);
 }

@@ -11,18 +11,18 @@
 #define REFUSED_AGAIN_MS	1000	/* a refused database that is wanted is checked again then */
 #define CLOSED_AGAIN_MS		15000	/* one that allows no connections; an ALTER DATABASE is noticed at once */
 
-typedef enum KeeperState
+typedef enum SupervisionState
 {
-	KEEPER_IDLE,				/* to be started at next_try */
-	KEEPER_ABSENT,				/* looked: no extension */
-	KEEPER_STARTING,			/* registered, not attached */
-	KEEPER_RUNNING
-} KeeperState;
+	SUPERVISION_IDLE,			/* to be started at next_try */
+	SUPERVISION_ABSENT,			/* looked: no extension */
+	SUPERVISION_STARTING,		/* registered, not attached */
+	SUPERVISION_RUNNING
+} SupervisionState;
 
 typedef struct Supervision
 {
 	Oid			dboid;			/* hash key */
-	KeeperState state;
+	SupervisionState state;
 	bool		exists;			/* seen by the last scan */
 	bool		closed;			/* refused because it allows no connections */
 	bool		admitted;		/* no template, allows connections, in jobq.databases */

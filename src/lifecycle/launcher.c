@@ -53,7 +53,7 @@
 
 #define RESTART_S			5
 
-static HTAB *keepers = NULL;
+static HTAB *databases = NULL;
 static MonoTime last_scan = 0;
 
 PGDLLEXPORT void jobq_launcher_main(Datum arg);
@@ -71,13 +71,13 @@ launcher_register(void)
 static void
 note_database(Form_pg_database form)
 {
-	Supervision	   *k;
+	Supervision *k;
 	bool		found;
 
-	k = hash_search(keepers, &form->oid, HASH_ENTER, &found);
+	k = hash_search(databases, &form->oid, HASH_ENTER, &found);
 	if (!found)
 	{
-		k->state = KEEPER_IDLE;
+		k->state = SUPERVISION_IDLE;
 		k->handle = NULL;
 		k->refused = 0;
 		k->started = 0;
@@ -109,19 +109,19 @@ forget_database(Supervision *k)
 			release_db(db);
 		LWLockRelease(JobqShmem->lock);
 	}
-	hash_search(keepers, &k->dboid, HASH_REMOVE, NULL);
+	hash_search(databases, &k->dboid, HASH_REMOVE, NULL);
 }
 
 static void
 scan_databases(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
-	Supervision	   *k;
+	Supervision *k;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
 
-	hash_seq_init(&seq, keepers);
+	hash_seq_init(&seq, databases);
 	while ((k = hash_seq_search(&seq)) != NULL)
 		k->exists = k->closed = k->admitted = false;
 
@@ -135,7 +135,7 @@ scan_databases(MonoTime now)
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 
-	hash_seq_init(&seq, keepers);
+	hash_seq_init(&seq, databases);
 	while ((k = hash_seq_search(&seq)) != NULL)
 	{
 		if (!k->exists)
@@ -154,14 +154,14 @@ static bool
 scan_is_due(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
-	Supervision	   *closed;
+	Supervision *closed;
 
 	if (last_scan == 0 || JobqShmem->databases_changed)
 	{
 		JobqShmem->databases_changed = false;
 		return true;
 	}
-	hash_seq_init(&seq, keepers);
+	hash_seq_init(&seq, databases);
 	while ((closed = hash_seq_search(&seq)) != NULL)
 	{
 		if (closed->closed && mono_exceeds(last_scan, now, CLOSED_AGAIN_MS))
@@ -174,11 +174,11 @@ scan_is_due(MonoTime now)
 	{
 		JobqDb	   *db = &JobqShmem->dbs[i];
 		Oid			dboid = db->dboid;
-		Supervision	   *k;
+		Supervision *k;
 
 		if (!OidIsValid(dboid) || !db->lifecycle.wanted)
 			continue;
-		k = hash_search(keepers, &dboid, HASH_FIND, NULL);
+		k = hash_search(databases, &dboid, HASH_FIND, NULL);
 		if (k == NULL ||
 			(!k->admitted && mono_exceeds(last_scan, now, REFUSED_AGAIN_MS)))
 			return true;
@@ -193,14 +193,14 @@ scan_is_due(MonoTime now)
 static bool
 start_if_still_there(Oid dboid, MonoTime now)
 {
-	Supervision	   *k;
+	Supervision *k;
 
 	scan_databases(now);
-	k = hash_search(keepers, &dboid, HASH_FIND, NULL);
-	if (k == NULL || !k->admitted || k->state != KEEPER_IDLE)
+	k = hash_search(databases, &dboid, HASH_FIND, NULL);
+	if (k == NULL || !k->admitted || k->state != SUPERVISION_IDLE)
 		return false;
 	supervision_start(k, now);
-	return k->state == KEEPER_STARTING;
+	return k->state == SUPERVISION_STARTING;
 }
 
 /*
@@ -211,16 +211,16 @@ static long
 tend_databases(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
-	Supervision	   *k;
-	Supervision	   *next = NULL;
+	Supervision *k;
+	Supervision *next = NULL;
 	bool		starting = false;
 	long		timeout = -1;
 
-	hash_seq_init(&seq, keepers);
+	hash_seq_init(&seq, databases);
 	while ((k = hash_seq_search(&seq)) != NULL)
 	{
 		supervision_look(k, now);
-		if (k->state == KEEPER_STARTING)
+		if (k->state == SUPERVISION_STARTING)
 			starting = true;
 		if (supervision_may_start(k, now) && (next == NULL || k->next_try < next->next_try))
 			next = k;
@@ -228,7 +228,7 @@ tend_databases(MonoTime now)
 	if (next && !starting)
 		starting = start_if_still_there(next->dboid, now);
 
-	hash_seq_init(&seq, keepers);
+	hash_seq_init(&seq, databases);
 	while ((k = hash_seq_search(&seq)) != NULL)
 	{
 		long		t = supervision_timeout(k, now);
@@ -247,12 +247,12 @@ announce_worker_need(void)
 {
 	static bool announced = false;
 	HASH_SEQ_STATUS seq;
-	Supervision	   *k;
+	Supervision *k;
 	bool		known = true;
 
 	if (announced)
 		return;
-	hash_seq_init(&seq, keepers);
+	hash_seq_init(&seq, databases);
 	while ((k = hash_seq_search(&seq)) != NULL)
 		known &= supervision_knows(k);
 	if (!known)
@@ -287,7 +287,7 @@ launcher_attach(void)
 	ctl.keysize = sizeof(Oid);
 	ctl.entrysize = sizeof(Supervision);
 	ctl.hcxt = TopMemoryContext;
-	keepers = hash_create("jobq databases", 16, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	databases = hash_create("jobq databases", 16, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
 void

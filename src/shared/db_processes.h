@@ -79,6 +79,8 @@ typedef struct DispatcherProcess
 #define JOBQ_TROUBLE_LEN	1024
 #define LEASES_UNKNOWN		0x80000000	/* a bit, until the dispatcher has read them */
 
+#define JOBQ_CHECKS		32			/* of health() */
+
 /* Signs of life and trouble, for health().  Plain reads but for the texts. */
 typedef struct HealthState
 {
@@ -97,6 +99,8 @@ typedef struct HealthState
 										 * writes it, under JobqDb.mutex */
 	pg_atomic_uint32 held;		/* type of a job that can't end: its commit
 								 * has failed twice; 0: none */
+	pg_atomic_uint64 since[JOBQ_CHECKS];	/* TimestampTz of the first health() in a row
+											 * that found the check not healthy; 0: healthy */
 	bool		paused_identity;	/* the row of jobq.home is not ours: a
 									 * restored dump */
 	bool		unfit;			/* no job may run with this version or these

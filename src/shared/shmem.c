@@ -116,6 +116,8 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u32(&db->health.leases, LEASES_UNKNOWN);
 	pg_atomic_init_u32(&db->health.weight, 0);
 	pg_atomic_init_u32(&db->health.held, 0);
+	for (int i = 0; i < JOBQ_CHECKS; i++)
+		pg_atomic_init_u64(&db->health.since[i], 0);
 	pg_atomic_init_u32(&db->health.max_weight, 0);
 	pg_atomic_init_u64(&db->health.ping, 0);
 	pg_atomic_init_u64(&db->health.pong, 0);
@@ -290,6 +292,8 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->requests.types_changed = false;
 	pg_atomic_write_u32(&db->health.leases, LEASES_UNKNOWN);
 	pg_atomic_write_u32(&db->health.held, 0);
+	for (int i = 0; i < JOBQ_CHECKS; i++)
+		pg_atomic_write_u64(&db->health.since[i], 0);
 	db->kill_switch.ndrains = 0;
 	db->kill_switch.stopped = db->kill_switch.draining = false;
 	db->requests.signals_changed = false;

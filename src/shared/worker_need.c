@@ -39,6 +39,13 @@ sum(int a, int b)
 	return a > INT_MAX - b ? INT_MAX : a + b;
 }
 
+/* Returns the setting of a database that may have workers; else SQL_WORKERS_UNKNOWN. */
+static int
+sql_workers_of(const JobqDb *db)
+{
+	return OidIsValid(db->dboid) && !db->lifecycle.refused ? db->dispatcher.sql_workers : SQL_WORKERS_UNKNOWN;
+}
+
 WorkerNeed
 worker_need(Oid dboid)
 {
@@ -50,9 +57,9 @@ worker_need(Oid dboid)
 	for (int i = 0; JobqShmem != NULL && i < JobqShmem->ndbs; i++)
 	{
 		JobqDb	   *db = &JobqShmem->dbs[i];
-		int			sql_workers = db->dispatcher.sql_workers;
+		int			sql_workers = sql_workers_of(db);
 
-		if (!OidIsValid(db->dboid) || sql_workers == SQL_WORKERS_UNKNOWN)
+		if (sql_workers == SQL_WORKERS_UNKNOWN)
 			continue;
 		counted |= db->dboid == dboid;
 		executors += sql_workers + EXEC_WORKERS;
@@ -87,9 +94,9 @@ sql_workers_wanted(int most, int *databases)
 	*databases = 0;
 	for (int i = 0; i < JobqShmem->ndbs; i++)
 	{
-		int			wanted = JobqShmem->dbs[i].dispatcher.sql_workers;
+		int			wanted = sql_workers_of(&JobqShmem->dbs[i]);
 
-		if (!OidIsValid(JobqShmem->dbs[i].dboid) || wanted == SQL_WORKERS_UNKNOWN)
+		if (wanted == SQL_WORKERS_UNKNOWN)
 			continue;
 		n += Min(wanted, most);
 		(*databases)++;
