@@ -40,7 +40,8 @@
 #define GIVE_WAY_MS		2000
 #define ASK_MS			1000	/* then processes that have not obeyed are terminated */
 #define POLL_MS			2
-#define MAX_BARRIERS		4		/* this database, and one other: the rest are not transactional */
+#define MAX_BARRIERS		8		/* of each kind one for this database, and one for
+									 * another: the rest are not transactional */
 
 /* A database that this transaction blocks. */
 typedef struct Barrier
@@ -215,7 +216,7 @@ handlers_run(const Barrier *barrier, bool terminate)
 
 		if (!slot->in_use || slot->dead || slot->dboid != barrier->dboid || slot == MySlot)
 			continue;
-		if (slot->kind == SLOT_EXEC && barrier->kind == CHANGES_EXTENSION)
+		if (slot->kind == SLOT_EXEC && barrier->kind <= CHANGES_EXTENSION)
 			continue;			/* tools hold no lock */
 		if (!slot_is_busy(slot))
 			continue;
@@ -369,12 +370,8 @@ barrier_begin(Oid dboid, BarrierKind kind)
 		return;
 	for (int i = 0; i < nbarriers; i++)
 	{
-		if (barriers[i].dboid == dboid)
-		{
-			/* blocked already */
-			barriers[i].kind = Max(barriers[i].kind, kind);
-			return;
-		}
+		if (barriers[i].dboid == dboid && barriers[i].kind >= kind)
+			return;				/* blocked already */
 	}
 	if (!registered)
 	{

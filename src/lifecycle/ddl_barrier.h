@@ -7,7 +7,8 @@
 
 typedef enum BarrierKind
 {
-	CHANGES_EXTENSION,			/* the queue's locks; tools may run on */
+	CHANGES_QUEUE,				/* the queue's locks; tools may run on */
+	CHANGES_EXTENSION,			/* the same, and claims that wait end */
 	REASSIGNS_EXTENSION,		/* the queue's locks */
 	DROPS_EXTENSION,
 	NEEDS_DATABASE,				/* to itself */
@@ -15,8 +16,8 @@ typedef enum BarrierKind
 } BarrierKind;
 
 /*
- * Returns when jobs have stopped, or after a few seconds.  A second call in a
- * transaction adds nothing.
+ * Returns when jobs have stopped, or after a few seconds.  In a transaction only
+ * a call of a higher kind adds something.
  */
 extern void barrier_begin(Oid dboid, BarrierKind kind);
 

@@ -20,6 +20,8 @@
  *		DROP SCHEMA CASCADE
  *	 REASSIGN OWNED						all handlers
  *	 ALTER EXTENSION UPDATE				SQL handlers	(tools hold no lock)
+ *	 index, trigger, policy, ... of		SQL handlers
+ *		jobq.queue (meet_change)
  *	 RENAME, SET TABLESPACE, copy of	all handlers	all leave
  *		a database, DROP DATABASE
  *
@@ -39,6 +41,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/dependency.h"
+#include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
@@ -50,6 +53,7 @@
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "commands/tablecmds.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/lmgr.h"
@@ -199,6 +203,101 @@ meet_database(const char *name, BarrierKind kind, bool top_level)
 		return;
 	if (owns_database(dboid))
 		barrier_begin(dboid, kind);
+}
+
+static bool
+is_concurrent(List *options)
+{
+	bool		concurrent = false;
+	ListCell   *lc;
+
+	foreach(lc, options)
+	{
+		DefElem    *def = lfirst_node(DefElem, lc);
+
+		if (strcmp(def->defname, "concurrently") == 0)
+			concurrent = defGetBoolean(def);
+	}
+	return concurrent;
+}
+
+/*
+ * Returns the relation of an object that is dropped: the index, or the table of
+ * a trigger, policy or rule.
+ */
+static RangeVar *
+named_by_drop(DropStmt *stmt, List *name)
+{
+	if (stmt->removeType == OBJECT_INDEX)
+		return stmt->concurrent ? NULL : makeRangeVarFromNameList(name);
+	if ((stmt->removeType != OBJECT_TRIGGER && stmt->removeType != OBJECT_POLICY && stmt->removeType != OBJECT_RULE) ||
+		list_length(name) < 2)
+		return NULL;
+	return makeRangeVarFromNameList(list_truncate(list_copy(name), list_length(name) - 1));
+}
+
+/* Returns the relation that a command locks against writers; NULL: none. */
+static RangeVar *
+changed_relation(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_AlterTableStmt:
+			return AlterTableGetLockLevel(((AlterTableStmt *) stmt)->cmds) >= ShareLock ? ((AlterTableStmt *) stmt)->relation : NULL;
+		case T_IndexStmt:
+			return ((IndexStmt *) stmt)->concurrent ? NULL : ((IndexStmt *) stmt)->relation;
+		case T_ReindexStmt:
+			return is_concurrent(((ReindexStmt *) stmt)->params) ? NULL : ((ReindexStmt *) stmt)->relation;
+		case T_CreateTrigStmt:
+			return ((CreateTrigStmt *) stmt)->relation;
+		case T_CreatePolicyStmt:
+			return ((CreatePolicyStmt *) stmt)->table;
+		case T_AlterPolicyStmt:
+			return ((AlterPolicyStmt *) stmt)->table;
+		case T_RuleStmt:
+			return ((RuleStmt *) stmt)->relation;
+		case T_RenameStmt:
+			return ((RenameStmt *) stmt)->relation;
+		default:
+			return NULL;
+	}
+}
+
+/* True if it is the queue, or an index of it whose name stays. */
+static bool
+is_of_queue(RangeVar *name, bool renamed)
+{
+	Oid			relid = name != NULL ? RangeVarGetRelid(name, NoLock, true) : InvalidOid;
+
+	if (OidIsValid(relid) && get_rel_relkind(relid) == RELKIND_INDEX && !renamed)
+		relid = IndexGetRelation(relid, true);
+	return OidIsValid(relid) && relid == jobq_relid("queue");
+}
+
+/*
+ * Makes way for a session's own command that locks the queue against writers
+ * while it runs.  Not for one of a function: jobq's disturb no job.  Nor for
+ * LOCK, TRUNCATE, CLUSTER, and commands in several transactions (VACUUM FULL,
+ * REINDEX SCHEMA).
+ */
+static void
+meet_change(Node *stmt)
+{
+	bool		changes = is_of_queue(changed_relation(stmt), IsA(stmt, RenameStmt));
+	ListCell   *lc;
+
+	if (IsA(stmt, DropStmt))
+	{
+		DropStmt   *drop = (DropStmt *) stmt;
+
+		foreach(lc, drop->objects)
+		{
+			if (IsA(lfirst(lc), List))
+				changes |= is_of_queue(named_by_drop(drop, lfirst_node(List, lc)), false);
+		}
+	}
+	if (changes)
+		make_way_for_extension(CHANGES_QUEUE);
 }
 
 static const char *
@@ -357,6 +456,8 @@ ddl_process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	{
 		check_columns(stmt);
 		meet_command(stmt, context == PROCESS_UTILITY_TOPLEVEL);
+		if (context == PROCESS_UTILITY_TOPLEVEL)
+			meet_change(stmt);
 	}
 
 	if (prev_process_utility)

@@ -118,6 +118,13 @@ $session->quit;
 works('postgres', 'a released savepoint ends with its transaction');
 runs_again('postgres', $sleeper, 1, 'and the handler runs');
 
+# DROP EXTENSION in a savepoint after another command that stops handlers
+my $since = dispatcher($node, 'postgres');
+quick('postgres', 'BEGIN; DROP INDEX IF EXISTS jobq.none; CREATE INDEX mine ON jobq.queue (type_id) WHERE false; SAVEPOINT s; DROP EXTENSION jobq; ROLLBACK TO s; DROP INDEX jobq.mine; COMMIT',
+	'DROP EXTENSION that is undone');
+runs_again('postgres', $sleeper, 1, 'the handler runs again');
+is(dispatcher($node, 'postgres'), $since, 'the dispatcher has stayed: the extension is there');
+
 sqlstate_is($node, 'postgres', 'DROP EXTENSION jobq, no_such_extension', '42704', 'an error is the usual one');
 runs_again('postgres', $sleeper, 1, 'and ends it, too');
 
@@ -133,6 +140,32 @@ works('postgres', 'jobs run after it');
 is($node->safe_psql('postgres', "SELECT status, runs FROM jobq.jobs WHERE id = '$tool'"), "running|$runs",
 	'the tool was not disturbed');
 
+# Those that change the queue need its locks, too; a handler holds one from its start to its end.
+# The first rows are those of pg_restore --clean.
+$node->safe_psql('postgres', 'CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$');
+foreach my $change (
+	'CREATE POLICY p ON jobq.queue USING (true)', 'ALTER POLICY p ON jobq.queue USING (false)', 'ALTER POLICY p ON jobq.queue RENAME TO q',
+	'DROP POLICY q ON jobq.queue',
+	'CREATE TRIGGER t AFTER DELETE ON jobq.queue FOR EACH STATEMENT EXECUTE FUNCTION nothing()',
+	'ALTER TABLE jobq.queue DISABLE TRIGGER t', 'ALTER TRIGGER t ON jobq.queue RENAME TO u', 'DROP TRIGGER u ON jobq.queue',
+	'CREATE INDEX mine ON jobq.queue (type_id) WHERE false', 'REINDEX INDEX jobq.mine', 'CREATE INDEX other ON done (what)', 'DROP INDEX other, jobq.mine', 'REINDEX TABLE jobq.queue',
+	'ALTER TABLE jobq.queue NO FORCE ROW LEVEL SECURITY')
+{
+	runs_again('postgres', $sleeper, 1, 'a handler runs');
+	quick('postgres', $change, $change);
+}
+is($node->safe_psql('postgres', "SELECT status, runs FROM jobq.jobs WHERE id = '$tool'"), "running|$runs", 'the tool was not disturbed');
+runs_again('postgres', $sleeper, 1, 'a handler runs');
+my $at = $node->safe_psql('postgres', "SELECT worker, started_at FROM jobq.jobs WHERE id = '$sleeper'");
+quick('postgres', $_, $_) foreach 'ALTER TABLE jobq.queue SET (toast.autovacuum_enabled = true)', 'ALTER TABLE jobq.queue RESET (toast.autovacuum_enabled)',
+  'CREATE INDEX mine ON jobq.dead_letters (type_id)', 'DROP INDEX jobq.mine', 'CREATE TABLE own (i int); DROP TABLE own', 'CREATE INDEX mine ON jobq.dead_letters (type_id)', 'ALTER INDEX jobq.mine RENAME TO ours', 'DROP INDEX jobq.ours',
+  'ALTER INDEX jobq.queue_id RENAME TO renamed', 'ALTER INDEX jobq.renamed RENAME TO queue_id';
+sqlstate_is($node, 'postgres', "SET statement_timeout = '1s'; CREATE INDEX CONCURRENTLY later ON jobq.queue (type_id)", '57014',
+	'CREATE INDEX CONCURRENTLY waits for handlers, as for other transactions');
+is($node->safe_psql('postgres', "SELECT worker, started_at FROM jobq.jobs WHERE id = '$sleeper'"), $at,
+	'a handler runs on beside what needs no such lock, or is of another table');
+quick('postgres', 'DROP INDEX IF EXISTS public.no_index, jobq.later', 'DROP INDEX of what it has left');
+
 # ---------- commands without the right have no effect on jobs ----------
 
 $node->safe_psql('postgres', 'CREATE ROLE stranger LOGIN CREATEDB');
@@ -141,7 +174,7 @@ my $worker = "SELECT worker FROM jobq.jobs WHERE id = '$sleeper'";
 my $before = $node->safe_psql('postgres', $worker);
 sqlstate_is($node, 'postgres', "SET ROLE stranger; $_->[0]", $_->[1], "$_->[0] by a stranger")
   foreach [ 'DROP EXTENSION jobq', 42501 ], [ 'DROP OWNED BY postgres', 42501 ],
-  [ 'ALTER EXTENSION jobq UPDATE', 42501 ];
+  [ 'ALTER EXTENSION jobq UPDATE', 42501 ], [ 'CREATE INDEX ON jobq.queue (type_id)', 42501 ], [ 'ALTER TABLE jobq.queue OWNER TO stranger', 42501 ];
 sqlstate_is($node, 'postgres', "DROP SCHEMA $_ CASCADE", '2BP01', "DROP SCHEMA $_ is an error") foreach 'jobq', 'jobq_internal';
 sqlstate_is($node, 'postgres', 'DROP EXTENSION IF EXISTS no_such_extension', '00000', 'IF EXISTS works as ever');
 $node->safe_psql('template1', 'SET ROLE stranger; ' . $_) foreach 'CREATE DATABASE mine';
