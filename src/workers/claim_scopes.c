@@ -12,7 +12,9 @@
  * the lane index, and the position moves on: each index entry is read once per
  * scope.  Jobs that other claims got meanwhile are skipped.  Jobs that the
  * lane's sweep has brought back to memory don't keep a claim from the older
- * ones that were passed over: those are read first.
+ * ones that were passed over: those are read first.  Where memory is full with
+ * still older jobs of others, these are passed over, and then, before a younger
+ * one of the scope is handed out, there is room to read (claim_scope_is_next).
  *
  * A scope that is new begins where the scope of all tenants does.  Scopes that
  * were not used for the longest time are forgotten beyond MAX_SCOPES.
@@ -335,6 +337,24 @@ claim_scopes_pass(Lane *lane)
 		if (scope->type_id == ref.type_id && scope_has(scope, looked_at))
 			note_passed(scope, lane, &from);
 	}
+}
+
+bool
+claim_scope_is_next(const ClaimPlace *place, int i, const JobRef *ref)
+{
+	char		tenants[JOBQ_CLAIM_SCOPE];
+	ScopeLaneKey key;
+	ScopeLane  *sl;
+
+	if (!claim_scopes_pending())
+		return true;
+	/* of this turn's claims: among the first in `scopes` */
+	key.scope = find_scope(place->types[i], copy_tenants(place, i, tenants), tenants);
+	if (key.scope == NULL)
+		key.scope = scope_of(place, i);
+	key.lane = lane_of(ref);
+	sl = key.scope != NULL ? hash_search(scope_lanes, &key, HASH_FIND, NULL) : NULL;
+	return sl == NULL || sl->from.pos >= ref->position;
 }
 
 /* True if jobs of the scope were passed over that go before all in the lane's memory. */

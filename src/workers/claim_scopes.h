@@ -19,6 +19,8 @@ extern bool claim_scopes_pending(void);
 extern bool claim_scope_look(QueueScan *scan, const JobRef *ref);
 /* True if the claim's role may work that tenant in types[i]. */
 extern bool claim_scope_admits(const ClaimPlace *place, int i);
+/* False: the claim's jobs of types[i] that were passed over may go before this one. */
+extern bool claim_scope_is_next(const ClaimPlace *place, int i, const JobRef *ref);
 /* Takes the lane's head, the job that was looked at last, out of memory. */
 extern void claim_scopes_pass(Lane *lane);
 

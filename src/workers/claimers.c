@@ -244,6 +244,15 @@ read_passed(void)
 		wake_dispatcher(db);		/* the next turn goes on */
 }
 
+/* Lets the next turn read older jobs for the request, which gets none before. */
+static void
+read_first(Claimer *c)
+{
+	c->passed = SCOPE_CUT;
+	nreading++;
+	wake_dispatcher(db);
+}
+
 void
 claimers_types_changed(void)
 {
@@ -305,10 +314,11 @@ wants(const Claimer *c, int32 type_id)
 
 /*
  * Returns the first request that gets the job; NULL: none, and *why says if
- * there are some for other tenants.
+ * there are some for other tenants.  *behind, unless NULL: the first one that
+ * is to get older jobs of its scope before this one.
  */
 static Claimer *
-first_claimer(const JobRef *ref, HandOut *why)
+first_claimer(const JobRef *ref, HandOut *why, Claimer **behind)
 {
 	bool		looked = false;
 
@@ -331,8 +341,12 @@ first_claimer(const JobRef *ref, HandOut *why)
 		if (!looked && !claim_scope_look(reader, ref))
 			return NULL;		/* it is gone */
 		looked = true;
-		if (claim_scope_admits(claim_place(c->place), type))
+		if (!claim_scope_admits(claim_place(c->place), type))
+			continue;
+		if (behind == NULL || claim_scope_is_next(claim_place(c->place), type, ref))
 			return c;
+		if (*behind == NULL)
+			*behind = c;
 	}
 	return NULL;
 }
@@ -366,7 +380,7 @@ claimers_bars(TypeState *t, const JobRef *ref)
 
 	if (leases_await_former(t, ref))
 		bars |= BAR_CAPACITY;
-	else if (first_claimer(ref, &why) == NULL)
+	else if (first_claimer(ref, &why, NULL) == NULL)
 		bars |= why == NO_CLAIM ? BAR_CLAIM : BAR_CAPACITY;
 	return bars;
 }
@@ -377,6 +391,7 @@ claimers_assign(TypeState *t, const JobRef *ref)
 	uint32		bars = limit_bars(t, ref);
 	HandOut		why;
 	Claimer    *c;
+	Claimer    *behind = NULL;
 	ClaimPlace *place;
 
 	if (bars & BAR_LIMITS)
@@ -390,7 +405,12 @@ claimers_assign(TypeState *t, const JobRef *ref)
 		return NO_BATCH;
 	if (leases_await_former(t, ref))
 		return NO_CAPACITY;
-	c = first_claimer(ref, &why);
+	c = first_claimer(ref, &why, &behind);
+	if (c == NULL && behind != NULL)
+	{
+		read_first(behind);
+		return NO_CAPACITY;
+	}
 	if (c == NULL)
 	{
 		note_unclaimed(t, why);

@@ -86,7 +86,7 @@ reread_job(const JobRef *ref)
 
 /* ---------- back to the lane ---------- */
 
-static Lane *
+Lane *
 lane_of(const JobRef *ref)
 {
 	LaneId		id = {ref->type_id, ref->priority, ref->sublane};

@@ -9,6 +9,8 @@
 #include "lanes/lanes.h"
 
 extern void held_jobs_init(MemoryContext context, JobqDb *db);
+/* Returns the job's lane; makes one if there is none. */
+extern Lane *lane_of(const JobRef *ref);
 /* Puts a job back into its lane. */
 extern void return_job(const JobRef *ref);
 /* Forgets a job. */

@@ -12,10 +12,10 @@ my $node = jobq_server('tenants', 'max_connections = 40', 'fsync = off', 'jobq.m
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
-CREATE ROLE wa LOGIN; CREATE ROLE wb LOGIN; CREATE ROLE wnone LOGIN; CREATE ROLE wmany LOGIN; CREATE ROLE wall LOGIN; CREATE ROLE wtype LOGIN;
+CREATE ROLE wa LOGIN; CREATE ROLE wb LOGIN; CREATE ROLE wnone LOGIN; CREATE ROLE wc LOGIN; CREATE ROLE wmany LOGIN; CREATE ROLE wall LOGIN; CREATE ROLE wtype LOGIN;
 SELECT jobq.create_job_type('mail'), jobq.create_job_type('fair', options => '{"fair_by": "tenant"}'), jobq.create_job_type('keyed'),
   jobq.create_job_type('two', max_concurrent => 2),
-  jobq.grant_access('wa', 'work', 'a'), jobq.grant_access('wb', 'work', 'b'), jobq.grant_access('wnone', 'work', ''),
+  jobq.grant_access('wa', 'work', 'a'), jobq.grant_access('wb', 'work', 'b'), jobq.grant_access('wc', 'work', 'c'), jobq.grant_access('wnone', 'work', ''),
   jobq.grant_access('wall', 'work'), jobq.grant_access('wtype', 'work', 'a', '{mail}'),
   jobq.grant_access('wmany', 'work', 'a'), jobq.grant_access('wmany', 'work', 'c', '{mail}');
 END
@@ -77,6 +77,7 @@ is(claims('wlong', q('{fair,two}'), 1), '54000', 'more tenants than a request ho
 # ---------- in turn, many ----------
 
 enqueue('mail', 'b', 1, 20000);
+enqueue('mail', 'c', 1, 2);
 enqueue('mail', 'a', 1, 300);
 enqueue('mail', 'b', 20001, 20010);
 is(claims('wa', q('{mail}'), 2), 'a1 a2', 'behind 20,000 jobs of another tenant');
@@ -88,6 +89,9 @@ is(claims('wa', q('{mail}'), 2), 'a3 a4', 'in turn');
 wait_for_sql($node, "SELECT ($finds) > $before", 'the sweep finds jobs');
 $before = one($finds);
 is(claims('wa', q('{mail}'), 1), 'a5', 'older jobs of others in memory: its own are still found');
+enqueue('mail', 'c', 3, 4);
+is(claims('wc', q('{mail}'), 1), 'c1', 'so are those of a tenant that claims for the first time, the oldest first');
+is(claims('wc', q('{mail}'), 9), 'c2 c3 c4', 'then the others');
 wait_for_sql($node, "SELECT ($finds) > $before", 'the sweep finds jobs again');
 is(claims('wall', q('{mail}'), 2), 'b4 b5', 'all tenants');
 is(as('wa', q{SELECT count(*), count(DISTINCT tenant), min((payload->>'n')::int), max((payload->>'n')::int) FROM jobq.claim('{mail}', 1000)}), '295|1|6|300',
