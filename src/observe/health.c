@@ -41,13 +41,53 @@ PG_FUNCTION_INFO_V1(jobq_health);
 
 static const char *const level_names[] = {"healthy", "degraded", "unhealthy"};
 
+/* The place of each one's time in HealthState.since. */
+static const char *const check_names[] = {"dispatcher", "workers", "queues", "schedules", "retention", "partitions",
+	"dead_letters", "breakers", "signals", "helper", "disk", "slots", "horizon", "notify_queue", "identity", "access"};
+
+StaticAssertDecl(lengthof(check_names) <= JOBQ_CHECKS, "each check has a place for its time");
+
 /* ---------- putting the answer together ---------- */
+
+/*
+ * Returns when the calls of health() that have found the check not healthy, in
+ * a row, have begun; 0: unknown.
+ */
+static TimestampTz
+noted_since(Report *report, const char *name)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			i = 0;
+	uint64		first = 0;
+
+	while (strcmp(check_names[i], name) != 0)
+		i++;
+	if (report->notes == NULL)
+		return 0;
+	report->bad |= UINT32_C(1) << i;
+	return pg_atomic_compare_exchange_u64(&report->notes->health.since[i], &first, (uint64) now) ? now : (TimestampTz) first;
+}
+
+/* Forgets the times of checks that are healthy, or not there. */
+static void
+forget_times(const Report *report)
+{
+	for (int i = 0; report->notes != NULL && i < (int) lengthof(check_names); i++)
+	{
+		if ((report->bad & (UINT32_C(1) << i)) == 0)
+			pg_atomic_write_u64(&report->notes->health.since[i], 0);
+	}
+}
 
 void
 add_check(Report *report, const char *name, Level level, const char *message, const char *extra)
 {
-	appendStringInfo(&report->checks, "%s\"%s\": {\"status\": \"%s\"%s",
-					 report->checks.len > 0 ? ", " : "", name, level_names[level], extra);
+	TimestampTz noted = level == HEALTHY ? 0 : noted_since(report, name);
+
+	appendStringInfo(&report->checks, "%s\"%s\": {\"status\": \"%s\"%s%s",
+					 report->checks.len > 0 ? ", " : "", name, level_names[level],
+					 since_member(report->since != 0 ? report->since : noted), extra);
+	report->since = 0;
 	if (message != NULL && message[0] != '\0')
 	{
 		appendStringInfoString(&report->checks, ", \"message\": ");
@@ -65,6 +105,12 @@ since_member(TimestampTz since)
 	if (since == 0)
 		return "";
 	return psprintf(", \"since\": \"%s\"", JsonEncodeDateTime(text, TimestampTzGetDatum(since), TIMESTAMPTZOID, NULL));
+}
+
+static TimestampTz
+seconds_ago(double seconds)
+{
+	return GetCurrentTimestamp() - (int64) (seconds * USECS_PER_SEC);
 }
 
 static char *
@@ -154,9 +200,10 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 		add_held(&messages, db, f, trouble);
 		since = f->paused_waiting ? f->paused_since : 0;
 	}
+	report->since = messages.len > 0 ? since : 0;
 	add_check(report, "queues", messages.len > 0 ? DEGRADED : HEALTHY, messages.len > 0 ? messages.data : NULL,
-			  psprintf("%s, \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s%s", since_member(since),
-					   seconds, stopped || draining ? "true" : "false", f->paused_types,
+			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s%s", seconds,
+					   stopped || draining ? "true" : "false", f->paused_types,
 					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : "",
 					   f->holding ? psprintf(", \"dead_parents\": %s", f->holding) : ""));
@@ -184,6 +231,8 @@ check_schedules(Report *report, JobqDb *db, const HealthFacts *f)
 	if (f->sees_all)
 		members = psprintf(", \"active\": " INT64_FORMAT ", \"paused\": " INT64_FORMAT ", \"late_s\": %.3f",
 						   f->active_schedules, f->paused_schedules, f->schedules_late_s);
+	if (!lacks && f->schedules_late_s > SCHEDULES_DEGRADED_S)
+		report->since = seconds_ago(f->schedules_late_s);
 	add_check(report, "schedules", level,
 			  lacks ? "no background worker is free for the conductor: ticks wait" :
 			  f->schedules_late_s > SCHEDULES_DEGRADED_S ? "ticks of schedules are late" :
@@ -230,9 +279,10 @@ check_dead_letters(Report *report, const HealthFacts *f)
 	Level		level = f->recent_dead_letters == 0 ? HEALTHY :
 		f->recent_dead_letters < jobq_health_dead_letters ? DEGRADED : UNHEALTHY;
 
+	report->since = level == HEALTHY ? 0 : f->dead_since;
 	add_check(report, "dead_letters", level,
 			  level == HEALTHY ? NULL : "jobs have failed for good: retry or purge them",
-			  psprintf("%s, \"count\": " INT64_FORMAT, since_member(level == HEALTHY ? 0 : f->dead_since), f->recent_dead_letters));
+			  psprintf(", \"count\": " INT64_FORMAT, f->recent_dead_letters));
 }
 
 /* ---------- disk, horizon, signals, access ---------- */
@@ -263,13 +313,19 @@ dead_bytes(const HealthFacts *f, int64 free_bytes)
 		(int64) (Max(f->queue_bytes - free_bytes, 0) * ((double) f->dead_rows / (f->dead_rows + Max(f->live_rows, 0))));
 }
 
+static bool
+held_for_long(const HealthFacts *f)
+{
+	return f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S;
+}
+
 /* Returns why the queue's files are larger than they should be; NULL: they are not. */
 static const char *
 space_message(const QueueSpace *space, const HealthFacts *f)
 {
 	bool		late = space->late_since > 0 && mono_exceeds(space->late_since, mono_now(), LATE_LIMIT_MS);
 
-	if (f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S)
+	if (held_for_long(f))
 		return "its snapshot keeps dead rows, also of jobq.queue";
 	if (late && !space->autovacuum_on)
 		return "autovacuum is off for jobq.queue, whose dead rows pile up";
@@ -301,6 +357,8 @@ check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
 						   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
 						   f->holder_xids, f->queue_bytes, Min(space.free_bytes, f->queue_bytes),
 						   dead_bytes(f, space.free_bytes));
+	if (held_for_long(f))
+		report->since = seconds_ago(f->holder_s);
 	add_check(report, "horizon", message ? DEGRADED : HEALTHY, message, members);
 }
 
@@ -367,6 +425,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	if (!health_facts(&f))
 		PG_RETURN_DATUM(report_unread(db, DEGRADED, "a lock on a table or an index of jobq keeps health() from reading it"));
 	initStringInfo(&report.checks);
+	report.notes = f.sees_all ? db : NULL;	/* others see fewer causes */
 	dispatcher = check_dispatcher(&report, db, &f);
 	workers = check_workers(&report, db, &f, dispatcher);
 	check_queues(&report, db, &f);
@@ -383,6 +442,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	check_notify_queue(&report, &f);
 	check_identity(&report);
 	check_access(&report, &f);
+	forget_times(&report);
 
 	initStringInfo(&out);
 	appendStringInfo(&out, "{\"status\": \"%s\", \"checks\": {%s}, \"details\": {\"active_workers\": %d, "

@@ -20,6 +20,9 @@ typedef struct Report
 {
 	StringInfoData checks;		/* members of a JSON object */
 	Level		worst;
+	JobqDb	   *notes;			/* has the times since when a check is not healthy; NULL: they are not kept */
+	uint32		bad;			/* a bit for each check that is not healthy */
+	TimestampTz since;			/* of the next check, if its cause has a time of its own; 0: none */
 } Report;
 
 /*

@@ -34,21 +34,25 @@
 #define RECENT_DEAD_LIMIT	10000
 #define MAX_OLD_JOBS		1000	/* read for the oldest: each is looked up in all slots */
 
+static Datum lanes[3];			/* types, priorities and sublanes of the lanes that have jobs */
+
 /*
  * Runs a query.  $1: true if the caller sees every job.  $2: the caller.  $3:
- * the moment after which a dead letter counts, $4: how many are counted at most.
+ * the moment after which a dead letter counts, $4: how many are counted at
+ * most.  $5 to $7: `lanes`.
  */
 static void
 run_query(const char *query, Oid caller, int nrows)
 {
-	Oid			types[4] = {BOOLOID, OIDOID, TIMESTAMPTZOID, INT4OID};
-	Datum		args[4];
+	Oid			types[7] = {BOOLOID, OIDOID, TIMESTAMPTZOID, INT4OID, INT4ARRAYOID, INT2ARRAYOID, INT2ARRAYOID};
+	Datum		args[7];
 
 	args[0] = BoolGetDatum(access_may_everywhere(caller, ACCESS_READ, NULL));
 	args[1] = ObjectIdGetDatum(caller);
 	args[2] = TimestampTzGetDatum(GetCurrentTimestamp() - (int64) jobq_health_dead_age * USECS_PER_SEC);
 	args[3] = Int32GetDatum(Max(jobq_health_dead_letters, RECENT_DEAD_LIMIT));
-	if (SPI_execute_with_args(query, 4, types, args, NULL, true, nrows) != SPI_OK_SELECT)
+	memcpy(&args[4], lanes, sizeof(lanes));
+	if (SPI_execute_with_args(query, 7, types, args, NULL, true, nrows) != SPI_OK_SELECT)
 		elog(ERROR, "health could not query the server");
 }
 
@@ -93,6 +97,20 @@ add_name(StringInfo names, const char *name)
 	escape_json(names, name);
 }
 
+/* Reads `lanes`: to find them is most of the work where there are many types. */
+static void
+read_lanes(Oid caller)
+{
+	bool		isnull;
+
+	for (int i = 0; i < 3; i++)
+		lanes[i] = PointerGetDatum(construct_empty_array(i == 0 ? INT4OID : INT2OID));
+	run_query("SELECT coalesce(array_agg(l.type_id), '{}'), coalesce(array_agg(l.priority), '{}'), coalesce(array_agg(l.sublane), '{}')"
+			  " FROM jobq_internal._lane_heads() l", caller, 1);
+	for (int i = 0; i < 3; i++)
+		lanes[i] = value_of(i + 1, &isnull);
+}
+
 /* Returns an array of names, or NULL. */
 static char *
 blocked_keys(Oid caller)
@@ -101,7 +119,7 @@ blocked_keys(Oid caller)
 	int			n = 0;
 
 	initStringInfo(&names);
-	run_query("SELECT * FROM jobq_internal._health_keys($1, $2)", caller, MAX_OLD_JOBS);
+	run_query("SELECT * FROM jobq_internal._health_keys($1, $2, $5, $6, $7)", caller, MAX_OLD_JOBS);
 	for (uint64 i = 0; i < SPI_processed && n < MAX_BLOCKED_KEYS; i++)
 	{
 		HeapTuple	row = SPI_tuptable->vals[i];
@@ -179,8 +197,8 @@ read_unclaimed(HealthFacts *f)
 	JobqDb	   *db = my_db();
 	int32		ids[STAT_UNCLAIMED];
 	Datum		types[STAT_UNCLAIMED];
-	Oid			argtypes[2] = {INT4ARRAYOID, INT4OID};
-	Datum		args[2];
+	Oid			argtypes[5] = {INT4ARRAYOID, INT4OID, INT4ARRAYOID, INT2ARRAYOID, INT2ARRAYOID};
+	Datum		args[5];
 	int			total;
 	int			n;
 
@@ -195,7 +213,8 @@ read_unclaimed(HealthFacts *f)
 		types[i] = Int32GetDatum(ids[i]);
 	args[0] = PointerGetDatum(construct_array(types, n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
 	args[1] = Int32GetDatum(total - n);
-	if (SPI_execute_with_args("SELECT jobq_internal._health_unclaimed($1, $2)", 2, argtypes, args, NULL, true, 1) != SPI_OK_SELECT)
+	memcpy(&args[2], lanes, sizeof(lanes));
+	if (SPI_execute_with_args("SELECT jobq_internal._health_unclaimed($1, $2, $3, $4, $5)", 5, argtypes, args, NULL, true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "health could not query the server");
 	f->unclaimed = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 }
@@ -284,8 +303,9 @@ read_facts(HealthFacts *f, Oid caller)
 	bool		isnull;
 
 	f->sees_all = access_may_everywhere(caller, ACCESS_READ, NULL);
+	read_lanes(caller);
 	count_types(f, caller);
-	run_query("SELECT * FROM jobq_internal._health_waiting($1, $2)", caller, 1);
+	run_query("SELECT * FROM jobq_internal._health_waiting($1, $2, $5, $6, $7)", caller, 1);
 	f->oldest_id = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	f->waiting = f->oldest_id != NULL;
 	if (f->waiting)

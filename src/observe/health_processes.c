@@ -218,7 +218,7 @@ check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char	   *lacking = db != NULL ? lacking_workers(db) : NULL;
 	WorkerNeed	need = worker_need(InvalidOid);
-	char		error[128];
+	char		error[sizeof(db->maintenance.trouble[0])];
 	const char *failed = db != NULL ? maintenance_trouble(db, error, sizeof(error)) : NULL;
 	char	   *message = NULL;
 
@@ -293,11 +293,11 @@ add_breaker(const Breaker *b, const JobType *type, StringInfo array, StringInfo 
 }
 
 /*
- * Returns a JSON array of the open breakers, and a sentence that names them;
- * NULL: none is open.
+ * Returns a JSON array of the open breakers, a sentence that names them, and
+ * when the first was opened; NULL: none is open.
  */
 static char *
-open_breakers(JobqDb *db, char **message)
+open_breakers(JobqDb *db, char **message, MonoTime *first)
 {
 	Breaker    *open;
 	int			n;
@@ -316,7 +316,10 @@ open_breakers(JobqDb *db, char **message)
 		JobType    *type = job_type_by_id(open[i].type_id);
 
 		if (type != NULL && !type->dropped && type->breaker_failures > 0)
+		{
 			add_breaker(&open[i], type, &array, &text);
+			*first = Min(*first, open[i].opened_at);
+		}
 	}
 	appendStringInfoChar(&array, ']');
 	*message = text.data;
@@ -327,9 +330,12 @@ void
 check_breakers(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char	   *message;
-	char	   *open = open_breakers(db, &message);
+	MonoTime	first = mono_now();
+	char	   *open = open_breakers(db, &message, &first);
 
-	if (open != NULL)
-		add_check(report, "breakers", DEGRADED, f->sees_all ? message : "the breaker of a job type is open",
-				  f->sees_all ? psprintf(", \"open\": %s", open) : "");
+	if (open == NULL)
+		return;
+	report->since = GetCurrentTimestamp() - (mono_now() - first);
+	add_check(report, "breakers", DEGRADED, f->sees_all ? message : "the breaker of a job type is open",
+			  f->sees_all ? psprintf(", \"open\": %s", open) : "");
 }

@@ -177,16 +177,16 @@ CREATE FUNCTION jobq_internal._stray_grants()
   RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   -- The planner knows nothing of a new extension: without this order it looks at
-  -- each member for each member.
+  -- each member for each member.  The subselects are evaluated once.
   WITH member(classid, objid, kind, owner, acl, everybody) AS (
     SELECT 'pg_class'::regclass, c.oid, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, c.relowner, c.relacl, false
       FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
     UNION ALL
     SELECT 'pg_proc'::regclass, p.oid, 'FUNCTION ', p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
-           p.oid = to_regprocedure('jobq.version()')
+           p.oid = (SELECT to_regprocedure('jobq.version()'))
       FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
     UNION ALL
-    SELECT 'pg_type'::regclass, t.oid, 'TYPE ', t.typowner, t.typacl, t.oid <> to_regtype('jobq.access_kind')
+    SELECT 'pg_type'::regclass, t.oid, 'TYPE ', t.typowner, t.typacl, t.oid <> (SELECT to_regtype('jobq.access_kind'))
       FROM pg_type t WHERE t.typnamespace = 'jobq'::regnamespace
     UNION ALL
     SELECT 'pg_namespace'::regclass, n.oid, 'SCHEMA ', n.nspowner, n.nspacl, true

@@ -357,7 +357,7 @@ BEGIN
 END $$;
 
 -- Instantiates the steps of a run whose row says running.  A run that is a task
--- of a paused run is paused, too: whoever pauses that has its row's lock.
+-- of a paused run is paused, too: the pause holds its row's lock.
 CREATE FUNCTION jobq_internal._start_run(run uuid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -24,14 +24,14 @@ CREATE FUNCTION jobq_internal._lane_heads() RETURNS TABLE(type_id int4, priority
 $$;
 
 -- Returns the due job that has waited longest, and the paused types that have
--- one, with the first of the pauses.
-CREATE FUNCTION jobq_internal._health_waiting(sees_all boolean, caller oid, OUT oldest_id text, OUT oldest_s float8, OUT paused text,
+-- one, with the first of the pauses.  types, priorities, sublanes: the lanes.
+CREATE FUNCTION jobq_internal._health_waiting(sees_all boolean, caller oid, types int4[], priorities int2[], sublanes int2[], OUT oldest_id text, OUT oldest_s float8, OUT paused text,
                                               OUT paused_since timestamptz)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH head AS MATERIALIZED (
     SELECT h.id, h.position,
            CASE WHEN t.paused AND (t.paused_until IS NULL OR t.paused_until > (SELECT clock_timestamp())) THEN t.name END AS paused, t.paused_at
-      FROM jobq_internal._lane_heads() l JOIN jobq.job_types t ON t.id = l.type_id
+      FROM unnest(types, priorities, sublanes) l(type_id, priority, sublane) JOIN jobq.job_types t ON t.id = l.type_id
      CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q
                           WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
                             AND jobq_internal._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')
@@ -104,13 +104,13 @@ CREATE FUNCTION jobq_internal._health_unstartable(types int4[], jobs uuid[], OUT
 $$;
 
 -- Returns the names of those of the pull types that have due jobs; NULL: none has.
--- `more` are not listed.
-CREATE FUNCTION jobq_internal._health_unclaimed(types int4[], more int) RETURNS text
+-- `more` are not listed.  types, priorities, sublanes: the lanes.
+CREATE FUNCTION jobq_internal._health_unclaimed(pulled int4[], more int, types int4[], priorities int2[], sublanes int2[]) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT string_agg(format('"%s"', t.name), ', ' ORDER BY t.name COLLATE "C") || CASE WHEN more > 0 THEN format(' and %s more', more) ELSE '' END
     FROM jobq.job_types t
-   WHERE t.id = ANY (types) AND EXISTS (
-     SELECT FROM jobq_internal._lane_heads() l
+   WHERE t.id = ANY (pulled) AND EXISTS (
+     SELECT FROM unnest(types, priorities, sublanes) l(type_id, priority, sublane)
       CROSS JOIN LATERAL (SELECT FROM jobq.queue q
                            WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
                              AND q.status IN ('pending', 'retry') AND q.position <= (SELECT clock_timestamp()) LIMIT 1) h
@@ -119,15 +119,16 @@ $$;
 
 -- Returns concurrency keys that due jobs have waited for too long.  Other jobs
 -- pass a job that waits for its key, so it is among the first of its lane.
--- behind: another job of the key goes before it.
-CREATE FUNCTION jobq_internal._health_keys(sees_all boolean, caller oid)
+-- types, priorities, sublanes: the lanes; behind: another job of the key goes
+-- before it.
+CREATE FUNCTION jobq_internal._health_keys(sees_all boolean, caller oid, types int4[], priorities int2[], sublanes int2[])
   RETURNS TABLE(key_hash int8, concurrency_key text, per_key int, behind boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT o.key_hash, o.concurrency_key,
          min(coalesce((t.options ->> 'concurrency_per_key')::int, 1)),
          coalesce(bool_or(t.options ->> 'key_order' = 'fifo' AND EXISTS (
            SELECT FROM jobq.queue r WHERE r.key_hash = o.key_hash AND r.key_since < o.key_since)), false)
-    FROM jobq_internal._lane_heads() l JOIN jobq.job_types t ON t.id = l.type_id
+    FROM unnest(types, priorities, sublanes) l(type_id, priority, sublane) JOIN jobq.job_types t ON t.id = l.type_id
    CROSS JOIN LATERAL (SELECT q.* FROM jobq.queue q
                         WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
                           AND q.position < (SELECT clock_timestamp()) - interval '1 hour'

@@ -117,6 +117,15 @@ $node->safe_psql('postgres', 'CREATE TABLE x AS SELECT 1; DROP TABLE x');
 wait_for_sql($node, q{SELECT jobq.health() #>> '{checks,horizon,holder}' LIKE 'prepared transaction %'}, 'a prepared transaction is named');
 $node->safe_psql('postgres', "ROLLBACK PREPARED 'held'");
 
+# A check whose cause has no time of its own: since a call has found it, in a row.
+my $first = q{SET jobq.health_min_workers = 90; SELECT jobq.health() #>> '{checks,workers,since}'};
+my $found = $node->safe_psql('postgres', "SELECT clock_timestamp(); $first");
+my ($asked, $noted) = split /\n/, $found;
+is($node->safe_psql('postgres', "SELECT timestamptz '$noted' BETWEEN '$asked' AND clock_timestamp()"), 't', 'too few workers, since this call');
+is($node->safe_psql('postgres', $first), $noted, 'the next one says the same');
+is($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'workers' ? 'since'}), 'f', 'nothing while they are enough');
+cmp_ok($node->safe_psql('postgres', "SELECT timestamptz '$noted' < '" . $node->safe_psql('postgres', $first) . q{'}), 'eq', 't', 'and then it begins again');
+
 # ---------- rights ----------
 
 $node->safe_psql('postgres', 'CREATE ROLE watcher LOGIN');
@@ -170,7 +179,7 @@ sub said_of_slow
 	return $answer;
 }
 
-like(said_of_slow('100ms', '150ms'), qr/dispatcher: \{"status": "(degraded", "message": "the dispatcher is slower|unhealthy)/,
+like(said_of_slow('100ms', '150ms'), qr/dispatcher: \{"since": "[^"]+", "status": "(degraded", "message": "the dispatcher is slower|unhealthy)/,
 	'is slower than it should be') or diag 'more than a second counts as no answer';
 like(said_of_slow('1min', '1100ms'), qr/dispatcher: \{"status": "healthy"/, 'may take longer than a second');
 

@@ -249,13 +249,13 @@ async function stale() {
   const ann = await Person.arrive('ann', { refused: ['failed', 503, 500] });
   const ben = await Person.arrive('ben', { refused: ['failed', 503, 500] });
 
-  await ann.go('#/', 'transcode');
+  await ann.go('#/', 'archive');
   await ben.go('#/limits', 'gpu');
   await postgres('stop', '-m', 'fast');
   try {
     await ann.page.locator('.stale').first().waitFor();
     await ben.page.locator('.stale').first().waitFor();
-    ok((await ann.text()).includes('transcode') && (await ben.text()).includes('gpu'), 'without PostgreSQL what was read stays, with a banner');
+    ok((await ann.text()).includes('archive') && (await ben.text()).includes('gpu'), 'without PostgreSQL what was read stays, with a banner');
     ok(/old/.test(await ann.text('.stale')), 'the banner says how old it is', await ann.text('.stale'));
     const early = await ann.text('.stale');
     await until(async () => (await ann.text('.stale')) !== early, 'the age grows');
@@ -268,7 +268,7 @@ async function stale() {
   await ann.page.locator('.stale').first().waitFor({ state: 'detached', timeout: 2 * TIMEOUT_MS });
   await ben.page.waitForFunction(() => document.querySelectorAll('main tr[data-row]').length > 0 && !document.querySelector('main .stale, main .trouble'), null, { timeout: 2 * TIMEOUT_MS });
   console.log(`# fresh ${Date.now() - began} ms after the start`);
-  await until(async () => (await ann.text()).includes('transcode'), 'it comes back by itself');
+  await until(async () => (await ann.text()).includes('archive'), 'it comes back by itself');
   await ann.leave('stale overview');
   await ben.leave('stale list');
 }

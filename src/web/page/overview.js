@@ -131,12 +131,6 @@ function Levers({ name, check, api }) {
     place && h('a', { href: link(place[0]) }, place[1]));
 }
 
-/* Since when a check has been as it is, as far as it is known. */
-function sinceOf({ since, open, held_s: held, late_s: late }) {
-  const first = since ?? open?.map((b) => b.since).sort((a, b) => millis(a) - millis(b))[0];
-  return first ? millis(first) : held > 3600 || late > 0 ? now() - (held ?? late) * 1000 : null;
-}
-
 /* Where what holds jobs back is seen or changed. */
 const holders = {
   limit: 'limits', shared_limit: 'limits', rate: 'limits', weight: 'limits', tenant_turn: 'tenants', signal: 'rules', breaker: 'types', type_paused: 'types',
@@ -171,7 +165,7 @@ function heldBack(types, lanes, usage) {
 function Held({ groups }) {
   return groups.length > 0 && h('ul', { class: 'causes', 'aria-label': 'What jobs wait for' }, groups.map((g) => h('li', { key: g.code },
     h(Badge, { icon: 'lock' }, `${short(g.due)}${g.exact ? '' : '+'} due`),
-    h('span', { class: 'message' }, `wait for ${(holds[g.code] || g.code).replace(/^its /, 'their ')}`,
+    h('span', { class: 'message' }, stands[g.code] || `wait for ${(holds[g.code] || g.code).replace(/^its /, 'their ')}`,
       g.full.length > 0 && h('span', null, ': ', g.full.slice(0, 3).map((u) => `${u.name ?? 'all jobs'} ${num(u.used)} of ${num(u.max)}`).join(', ')),
       h('span', { class: 'faint' }, ', the oldest for ', h(Since, { at: g.oldest }))),
     h('span', { class: 'row levers' }, g.types.slice(0, 3).map((type) => h('a', { key: type, href: link('jobs', { job_type: type }) }, type)),
@@ -193,7 +187,7 @@ function Verdict({ health, api, held }) {
       h('span', { class: 'faint' }, bad.length ? `${good.length} of ${checks.length} checks are healthy` : `all ${checks.length} checks are healthy`)),
     bad.length > 0 && h('ul', { class: 'causes' }, bad.map(([name, check]) => h('li', { key: name },
       h(Status, { status: check.status }, names[name] || name),
-      h('span', { class: 'message' }, check.message, sinceOf(check) && h('span', { class: 'faint' }, ', for ', h(Since, { at: sinceOf(check) }))),
+      h('span', { class: 'message' }, check.message, check.since && h('span', { class: 'faint' }, ', for ', h(Since, { at: millis(check.since) }))),
       h(Levers, { name, check, api })))),
     h(Held, { groups: held }));
 }
@@ -230,6 +224,9 @@ const holds = {
   weight: 'weight', key: 'concurrency keys', tenant_turn: 'tenants at their maximum', signal: 'a pressure signal', filter: 'the type filter',
   role: 'its role', node: 'a node', helper: 'its tool', dispatcher: 'the dispatcher', identity: 'adopt()', behind: 'its turn',
 };
+
+/* The codes that jobs do not wait for: what they are. */
+const stands = { type_paused: 'are paused', stopped: 'are stopped' };
 
 function Drain({ t }) {
   return grows(t) ? h('span', { class: troubled(t) ? 'bad' : 'faint' }, t.paused ? 'paused' : 'grows') : t.due > 0 ? h(Duration, { s: t.drain_s }) : h('span', { class: 'faint' }, '–');
