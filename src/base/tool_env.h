@@ -10,7 +10,8 @@
 #define JOBQ_TOOL_ENV_H
 
 /* The names that are refused, for hints. */
-#define TOOL_ENV_REFUSED "LD_*, JOBQ_*, PATH, IFS, ENV, BASH_ENV, and PYTHON* but those that load no code (PYTHONUNBUFFERED, ...) are refused."
+#define TOOL_ENV_REFUSED \
+	"Refused are names that make a program load or run other code (LD_*, PATH, IFS, ENV, BASH_ENV, and PYTHON* but PYTHONUNBUFFERED and the like), and JOBQ_*, which jobq sets."
 
 /* True for letters, digits and "_", with no digit at the begin. */
 extern bool tool_env_is_name(const char *name, size_t len);

@@ -264,10 +264,13 @@ foreach my $server ($node, $other)
 
 # ---------- without owners and privileges ----------
 
+# A publication of all tables comes along: adopt() updates tables that it has.
+$node->safe_psql('source', 'SET client_min_messages = error; CREATE PUBLICATION everything FOR ALL TABLES');
 command_ok([ 'pg_dump', '-O', '-x', '-d', $node->connstr('source'), '-Fc', '-f', "$dir/naked.dump" ], 'pg_dump -O -x');
 $other->safe_psql('postgres', 'CREATE DATABASE naked TEMPLATE template0');
 command_ok([ 'pg_restore', '--exit-on-error', '-d', $other->connstr('naked'), "$dir/naked.dump" ], 'restored');
 is(says($other, 'naked', 'shop', q{SELECT jobq.enqueue('mail') IS NOT NULL}), '42501', 'such a dump has no privileges');
+is($other->safe_psql('naked', q{SELECT puballtables FROM pg_publication WHERE pubname = 'everything'}), 't', 'it has the publication');
 $other->safe_psql('naked', 'SELECT jobq.adopt()');
 is(in_order((state_of($other, 'naked'))[1]), in_order($expected_privileges), 'adopt() grants them again');
 is(says($other, 'naked', 'shop', q{SELECT jobq.enqueue('mail') IS NOT NULL}), 't', 'they have an effect');
