@@ -28,7 +28,7 @@
 #include "workers/leases.h"
 #include "workers/held_jobs.h"
 
-#define SWEEP_ENTRIES		2000	/* index entries read per tick */
+#define SWEEP_ENTRIES		2000	/* index entries read at a time */
 #define LEASE_ENTRIES		5000	/* the same for leases */
 #define LANE_COST			16		/* of these entries */
 
@@ -122,7 +122,7 @@ read_leases(QueueScan *scan)
 }
 
 /*
- * Reads a bounded number of entries behind the cursors, resumed at each tick:
+ * Reads a bounded number of entries behind the cursors, resumed each time:
  * the safety net of the publications.
  */
 void
@@ -162,7 +162,7 @@ sweep(QueueScan *scan)
 		sweep_at.pos = DT_NOBEGIN;
 		if (!scan_next_lane(scan, &sweep_lane))
 		{
-			sweeping = false;	/* once round: enough for this tick */
+			sweeping = false;	/* once round: enough for this time */
 			return;
 		}
 	}

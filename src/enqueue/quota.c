@@ -326,7 +326,7 @@ check_room(const Quota *quota, QuotaEntry *entry, Table *queue, bool one_more, i
 
 /* Forgets the seconds that are over. */
 static void
-turn_to(QuotaEntry *entry, int64 second)
+roll_to(QuotaEntry *entry, int64 second)
 {
 	if (second - entry->second >= QUOTA_SECONDS)
 	{
@@ -344,7 +344,7 @@ check_rate(const Quota *quota, QuotaEntry *entry)
 
 	if (quota->per_minute < 0)
 		return;
-	turn_to(entry, mono_now() / USECS_PER_SEC);
+	roll_to(entry, mono_now() / USECS_PER_SEC);
 	for (int i = 0; i < QUOTA_SECONDS; i++)
 		sum += entry->enqueued[i];
 	if (sum + 1 > quota->per_minute)
@@ -396,7 +396,7 @@ note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
 		return;
 	entry->live++;
 	entry->bytes += bytes;
-	turn_to(entry, mono_now() / USECS_PER_SEC);
+	roll_to(entry, mono_now() / USECS_PER_SEC);
 	entry->enqueued[entry->second % QUOTA_SECONDS]++;
 }
 

@@ -15,7 +15,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes ();
 
-our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher dispatcher jobq_pids freeze wait_status seconds_of
+our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher restart_dispatcher dispatcher jobq_pids freeze wait_status seconds_of
   sleeper_types sqlstate_is errors_of seed setseed state_function);
 
 # Returns a server that is not started and has no extension.
@@ -94,6 +94,19 @@ sub wait_dispatcher
 	wait_for_sql($node, "SELECT count(*) = 1 AND min(pid) <> " . ($former // 0) .
 		  " FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = '$db'", $what);
 	return dispatcher($node, $db);
+}
+
+# Ends the dispatcher of database postgres, and returns when the next one has made two turns.  That
+# one has all tasks of maintenance done within a second.
+sub restart_dispatcher
+{
+	my ($node) = @_;
+	my $pid = dispatcher($node, 'postgres');
+
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
+	$node->safe_psql('postgres', 'SELECT jobq.health()') for 1 .. 2;
+	return;
 }
 
 sub wait_status

@@ -59,7 +59,7 @@ one(q{SELECT jobq.grant_access('definer', 'enqueue', job_types => '{secret}')});
 is(one("SELECT jobq.retry_workflow('$run')"), 't', 'it is retried with the right');
 run_is($run, 'completed');
 
-# A step that a task has added has the rights of who added it, and so what undoes it.
+# A step that a task has added has the rights of that task, and so what undoes it.
 one(q{SELECT jobq.create_workflow('owned2', '[{"key": "p", "job_type": "pulled"}]', on_failure => 'compensate')});
 one(q{UPDATE jobq.workflows SET created_by = 'definer', definer_oid = 'definer'::regrole WHERE type_id = (SELECT id FROM jobq.job_types WHERE name = 'owned2')});
 one(q{SELECT jobq.revoke_access('definer', 'enqueue', job_types => '{secret}')});

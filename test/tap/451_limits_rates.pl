@@ -114,16 +114,7 @@ wait_for_sql($node, "SELECT count(*) = 4 FROM jobq.jobs WHERE status = 'retry'",
 sql('SELECT jobq.health()') for 1 .. 2;
 is(sql("SELECT count(*) || ' ' || sum(runs) FROM jobq.jobs WHERE job_type = 'retries' AND status = 'retry'"), '4 4', 'and no other begins');
 
-sub restart_dispatcher
-{
-	my $pid = dispatcher($node, 'postgres');
-
-	sql("SELECT pg_terminate_backend($pid)");
-	wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
-	sql('SELECT jobq.health()') for 1 .. 2;
-	return;
-}
-restart_dispatcher();
+restart_dispatcher($node);
 is(sql("SELECT sum(runs) FROM jobq.jobs WHERE job_type = 'retries'"), 4, 'nor after the dispatcher died');
 $node->restart;
 wait_dispatcher($node, 'postgres', 'the dispatcher after a restart');
@@ -151,7 +142,7 @@ SELECT jobq.enqueue(t, '{"fail": 1}') FROM generate_series(1, 2), unnest('{dead,
 SELECT jobq.enqueue(t) FROM generate_series(1, 2), unnest('{kept,c,d,gone,few}'::text[]) t;
 END
 all_done('two of each');
-restart_dispatcher();
+restart_dispatcher($node);
 sql("SELECT jobq.enqueue(t) FROM unnest('{kept,c,gone}'::text[]) t");
 all_done('a third after the dispatcher died');
 $node->stop('immediate');

@@ -66,15 +66,6 @@ sub running { return sql("SELECT count(*) FROM jobq.jobs WHERE status = 'running
 
 sub runs { return wait_for_sql($node, "SELECT count(*) = $_[1] FROM jobq.jobs WHERE status = 'running' AND concurrency_key = '$_[0]'", $_[2]); }
 
-sub restart_dispatcher
-{
-	my $pid = dispatcher($node, 'postgres');
-
-	sql("SELECT pg_terminate_backend($pid)");
-	wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
-	return settled();
-}
-
 # ---------- many lives ----------
 
 my $lives = 1200;
@@ -117,7 +108,7 @@ sql('SELECT forget()');
 sql(q{SELECT jobq.create_job_type('w', 'waiter(jsonb)', backoff_base => '10 ms', max_attempts => 10, options => '{"permanent_codes": ["XX777"]}')});
 sql(q{SELECT jobq.enqueue('w', '{"gate": "open", "alone": 1}', concurrency_key => 'k') FROM generate_series(1, 6)});
 runs('k', 1, 'one holds the key');
-restart_dispatcher();
+restart_dispatcher($node);
 is(running('k'), 1, 'another dispatcher counts it');
 sql(q{SELECT jobq.enqueue('w', '{"gate": "open", "alone": 1}', concurrency_key => 'k') FROM generate_series(1, 2)});
 settled();
@@ -151,7 +142,7 @@ sql("SELECT jobq.create_job_type('lock', command => ARRAY['$locker', '$file', '{
 sql(q{SELECT jobq.enqueue('lock', '{"seconds": 300}', concurrency_key => 'k', priority => 10)});
 sql(q{SELECT jobq.enqueue('lock', '{"seconds": 0.01}', concurrency_key => 'k') FROM generate_series(1, 8)});
 runs('k', 1, 'a tool holds the key');
-restart_dispatcher();
+restart_dispatcher($node);
 is(running('k'), 1, 'another dispatcher counts it');
 my ($exec) = jobq_pids($node, 'exec worker', 'postgres');
 $log_at = -s $node->logfile;
@@ -273,7 +264,7 @@ goes_on('another key', 'o2', sub { sql("UPDATE jobq.queue SET concurrency_key = 
 goes_on('its retry', 'o2', sub { sql("SELECT jobq.retry_job('$_[0]')") });
 goes_on('inline', 'o2', sub { sql("SELECT jobq.run_inline('$_[0]')") });
 goes_on('of a type without order', 'free', sub { sql("SELECT jobq.cancel_job('$_[0]')") });
-goes_on('after the dispatcher has died', 'o2', sub { restart_dispatcher(); sql("SELECT jobq.cancel_job('$_[0]')") });
+goes_on('after the dispatcher has died', 'o2', sub { restart_dispatcher($node); sql("SELECT jobq.cancel_job('$_[0]')") });
 goes_on('prepared', 'o2', sub {
 	sql("BEGIN; SELECT jobq.cancel_job('$_[0]'); PREPARE TRANSACTION 'p'");
 	sql("COMMIT PREPARED 'p'");

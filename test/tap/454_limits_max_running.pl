@@ -55,15 +55,6 @@ sub running_is
 	return is(sql($query), $n, "$what, and stay so");
 }
 
-sub restart_dispatcher
-{
-	my $pid = dispatcher($node, 'postgres');
-
-	sql("SELECT pg_terminate_backend($pid)");
-	wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
-	return settled();
-}
-
 my $all = '"events": "all"';
 sql(<<END);
 SELECT jobq.create_job_type('sql', 'work(jsonb)', backoff_base => '20 ms', options => '{$all}'),
@@ -93,7 +84,7 @@ SELECT count(jobq.enqueue((ARRAY['sql', 'sql', 'fair', 'fifo', 'tool'])[1 + i % 
     concurrency_key => CASE WHEN i % 4 = 0 THEN 'k' || i % 3 END))
   FROM generate_series(1, 1500) i;
 END
-restart_dispatcher();
+restart_dispatcher($node);
 all_done('all kinds of jobs end');
 cmp_ok(sql("SELECT most('acme')"), '<=', 3, 'acme never had more than 3');
 cmp_ok(sql("SELECT most('acme/eu')"), '<=', 1, 'acme/eu never had more than 1');
@@ -111,7 +102,7 @@ SELECT jobq.enqueue('gated', '{"gate": "b"}', tenant => 'other') FROM generate_s
 END
 running_is('other', 2, 'jobs behind those of a full tenant run');
 running_is('acme', 2, 'two of acme run');
-restart_dispatcher();
+restart_dispatcher($node);
 running_is('acme', 2, 'after a new dispatcher, too, two of acme run');
 sql("SELECT jobq.set_tenant_quota('acme', max_running => 3)");
 running_is('acme', 3, 'raised to 3: three of acme run');

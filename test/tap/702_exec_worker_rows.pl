@@ -105,7 +105,7 @@ $node->poll_query_until('postgres', "SELECT current_setting('jobq.tool_env_file'
 define_tool($node, 'secret', [ 'true' ], options => q('{"output": "none", "pass_env": ["TOKEN"]}'));
 like(run_job($node, 'secret')->{error_msg}, qr/could not read jobq.tool_env_file .*No such file/, 'a missing jobq.tool_env_file fails the attempt');
 append_to_file("$dir/nowhere", "TOKEN=1\n\0\nOTHER=2\n");
-like(run_job($node, 'secret')->{error_msg}, qr/jobq.tool_env_file .* has a NUL byte/, 'so does one with a NUL byte, whose rest nobody would read');
+like(run_job($node, 'secret')->{error_msg}, qr/jobq.tool_env_file .* has a NUL byte/, 'so does one with a NUL byte, whose rest would not be read');
 
 # ---------- many, with all kinds of outcomes ----------
 
