@@ -140,6 +140,9 @@ $node->poll_query_until('postgres', "SELECT jobq.why('$id')->'reasons'->0->>'unt
 seconds_are(why($id), 7200, 'a pause with an end');
 my $second = enqueue('plain');
 is(named($second, 'type_paused', 'a second job')->{ahead}{n}, 1, 'has the first ahead');
+sql(q{SELECT count(jobq.enqueue('plain')) FROM generate_series(1, 9997)});
+is_deeply(named(enqueue('plain'), 'type_paused', 'one behind many')->{ahead}, { n => 9999, exact => JSON::PP::true }, 'counts all of them');
+is_deeply(named(enqueue('plain'), 'type_paused', 'and one more')->{ahead}, { n => 10000, exact => JSON::PP::false }, 'at least 10,000');
 sql("SELECT jobq.resume_job_type('plain')");
 starts($_, 'resumed') foreach $id, $second;
 

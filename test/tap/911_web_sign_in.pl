@@ -3,6 +3,7 @@
 use strict;
 use warnings;
 
+use ClockTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
@@ -159,6 +160,20 @@ is(status_of($web, 'GET', '/api/v1/jobs', headers => { basic('anna', $password) 
 is(status_of($web, 'GET', '/api/v1/jobs', headers => { basic('anna', 'new') }), 200, 'the new one is not');
 unlike(web_log($web), qr/secret|password="/, 'no password is in the log');
 is(stop_web($web), 0, 'it ends');
+
+# ---------- a connection that is always in use ----------
+
+my %faked = fake_clock('-DFAKE_MONOTONIC');
+{
+	local %ENV = (%ENV, %faked);
+	$web = start_web($node);
+}
+is(status_of($web, 'GET', '/api/v1/jobs', headers => { basic('anna', 'new') }), 200, 'a password');
+$node->safe_psql('postgres', "ALTER ROLE anna PASSWORD 'newer'");
+@statuses = map { set_clock(20 * $_); status_of($web, 'GET', '/api/v1/jobs', headers => { basic('anna', 'new') }) } 1 .. 15;
+is("@statuses", join(' ', (200) x 14, 401), 'is checked anew after five minutes');
+is(status_of($web, 'GET', '/api/v1/jobs', headers => { basic('anna', 'newer') }), 200, 'and the new one is not refused');
+stop_web($web);
 
 # ---------- users of a proxy ----------
 
