@@ -323,6 +323,13 @@ workflow('keyed', '[{"key": "a", "job_type": "act", "concurrency_key": "k"}, {"k
 @runs = map { start_run('keyed', '{"list": [{}, {}]}', q{concurrency_key => 'k'}) } 1 .. 2;
 run_is($_, 'completed', 'a task does not wait for the key of its run') foreach @runs;
 is(one("SELECT max(completed_at) FILTER (WHERE id = '$runs[0]') <= max(started_at) FILTER (WHERE id = '$runs[1]') FROM jobq.jobs"), 't', 'runs of one key run one after the other');
+one(q{SELECT jobq.create_job_type('ordered', 'act(jsonb)', options => '{"key_order": "fifo"}')});
+workflow('behind', '[{"key": "a", "job_type": "pulled"}, {"key": "b", "job_type": "ordered", "after": ["a"], "concurrency_key": "f"}, {"key": "c", "job_type": "ordered", "concurrency_key": "f"}]');
+@runs = map { start_run('behind') } 1 .. 2;
+wait_for_sql($node, "SELECT count(*) = 2 FROM jobq.jobs WHERE workflow_id IN ('$runs[0]', '$runs[1]') AND task_key = 'c' AND status = 'completed'",
+	'a blocked task does not hold its key against younger ones');
+complete_one((claim_one())[0, 1]) for 1 .. 2;
+run_is($_, 'completed', 'and has it when it is released') foreach @runs;
 one(q{SELECT jobq.pause_job_type('keyed')});
 my $plain = start_run('keyed', '{"list": []}', q{concurrency_key => 'z'});
 is(one("SELECT count(DISTINCT key_hash) FROM jobq.queue WHERE concurrency_key = 'z'"), '1', 'a run has a hash');
