@@ -164,6 +164,24 @@ export class Person {
     }, rules);
   }
 
+  // What axe finds, and whether the page is too wide, in a window of this width.
+  async flaws(width, rules) {
+    await this.page.setViewportSize({ width, height: 900 });
+    const findings = (await this.axe(rules)).map((text) => `${width} px: ${text}`);
+    const [inside, wide] = await this.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+
+    if (inside > wide)
+      findings.push(`the page scrolls sideways: ${inside} of ${wide} px`);
+    return findings;
+  }
+
+  // The flaws of a wide and of a narrow window are none.
+  async sound(what) {
+    const findings = [...await this.flaws(320), ...await this.flaws(1280)];
+
+    ok(findings.length === 0, `${what}: axe finds nothing, nothing is too wide`, findings.join('\n# '));
+  }
+
   picture(name, options = {}) {
     return this.page.screenshot({ path: `${config.pictures}/${name}.png`, animations: 'disabled', ...options });
   }

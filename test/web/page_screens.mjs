@@ -9,7 +9,16 @@ const COLOURS = ['color-contrast', 'link-in-text-block'];
 // pictures that docs/page.md shows
 const DOCS = { 'overview-light-1280': 'overview', 'job-pending-light-1280': 'job', 'run-failed-light-1280': 'run', 'jobs-dark-320': 'narrow' };
 
+// A screen for each status needs a job in each.
+async function makeStatuses() {
+  await sql(`SELECT jobq.complete(c.id, c.lease_token, '{"rows": 120}') FROM jobq.claim('{import}', worker => 'worker-3') c`);
+  await sql(`SELECT jobq.skip_job(c.id, c.lease_token, 'nothing to do') FROM jobq.claim('{archive}', worker => 'worker-3') c`);
+  await sql(`SELECT jobq.cancel_job(id, 'no longer wanted') FROM jobq.jobs WHERE job_type = 'archive' AND status = 'pending' ORDER BY id LIMIT 1`);
+}
+let made;
+
 export async function screens() {
+  await (made ??= makeStatuses());
   const one = async (text) => (await sql(text)).split('\n')[0];
   const jobs = await Promise.all(STATUSES.map(async (status) => [`job-${status}`,
     `#/jobs/${await one(`SELECT id FROM jobq.jobs WHERE status = '${status}' ORDER BY workflow_id IS NOT NULL, id DESC LIMIT 1`)}`, status]));
@@ -32,13 +41,7 @@ async function look(person, name, scheme) {
   const findings = [];
 
   for (const width of WIDTHS) {
-    await person.page.setViewportSize({ width, height: 900 });
-    findings.push(...(await person.axe(scheme === 'dark' ? COLOURS : undefined)).map((text) => `${width} px: ${text}`));
-    if (width === 320) {
-      const [inside, wide] = await person.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-      if (inside > wide)
-        findings.push(`the page scrolls sideways: ${inside} of ${wide} px`);
-    }
+    findings.push(...await person.flaws(width, scheme === 'dark' ? COLOURS : undefined));
     const picture = `${name}-${scheme}-${width}`;
     await person.picture(picture);
     if (DOCS[picture])
@@ -107,11 +110,7 @@ async function zoomed() {
 }
 
 export const groups = {
-  // a screen for each status needs a job in each
   'screens': async () => {
-    await sql(`SELECT jobq.complete(c.id, c.lease_token, '{"rows": 120}') FROM jobq.claim('{import}', worker => 'worker-3') c`);
-    await sql(`SELECT jobq.skip_job(c.id, c.lease_token, 'nothing to do') FROM jobq.claim('{archive}', worker => 'worker-3') c`);
-    await sql(`SELECT jobq.cancel_job(id, 'no longer wanted') FROM jobq.jobs WHERE job_type = 'archive' AND status = 'pending' ORDER BY id LIMIT 1`);
     await Promise.all([visit('ann', 'light'), visit('ben', 'dark')]);
     await zoomed();
   },

@@ -43,6 +43,7 @@ async function answers() {
     await open();
     await says('.loading').waitFor();
     ok(await page.locator('main h1').count() === 1, `${fragment}, ${path}: it has its title while it loads`, await ann.text());
+    await ann.sound(`${fragment}, ${path}: loading`);
     answer();
     await ann.shown(fragment, text);
     await page.unroute(address);
@@ -55,6 +56,7 @@ async function answers() {
       const needed = ['A title', 'A detail of the problem', 'A hint of the problem', status === 403 ? 'grant_access' : 'Try again'];
       ok(needed.every((t) => words.includes(t)) && (status === 500 || !words.includes('Try again')) && await page.locator('main h1').count() === 1,
         `${fragment}, ${path}: ${status} is shown with what helps, below the title`, words);
+      await ann.sound(`${fragment}, ${path}: ${status}`);
       await page.unroute(address);
     }
   }
@@ -122,6 +124,7 @@ async function kept() {
     await renew();
     await page.locator('main .stale').locator('visible=true').first().waitFor();
     ok((await tim.text()).includes(text), `${fragment}: what was read stays, with a banner`, await tim.text());
+    await tim.sound(`${fragment}: stale`);
     await page.unroute(OWN);
     if (!['#/jobs', '#/types'].includes(fragment))
       await renew();   // the others wait as long
@@ -152,6 +155,7 @@ async function simple() {
     await says('.empty').waitFor();
     const words = await says('.empty').innerText();
     ok(/jobq\.|make|comes here|leaves|leave|raises|New|start|other|hold/.test(words), `${fragment}: loading; empty: says what would fill it`, words);
+    await ann.sound(`${fragment}: empty`);
     await page.unroute(address);
   }
   // screens of two lists
@@ -166,6 +170,7 @@ async function simple() {
     await ann.go(fragment, texts[0]);
     const words = await ann.text();
     ok(texts.every((t) => words.includes(t)), `${fragment}: empty`, words);
+    await ann.sound(`${fragment}: empty`);
   }
   await sql(`SELECT jobq.unschedule('unused'), jobq.drop_job_type('unused')`);
   await ann.leave('loading, empty');
