@@ -241,7 +241,7 @@ is(one(q{SELECT string_agg(to_jsonb(r)::text, ' ') FROM jobq.runs r WHERE phase 
 is(one(q{SELECT count(*) FROM (SELECT job_id FROM jobq.events WHERE type IN ('run_started', 'run_finished') GROUP BY job_id
   HAVING count(*) FILTER (WHERE type = 'run_started') <> count(*) FILTER (WHERE type = 'run_finished')) x}), '0', 'each start of a run has an end');
 is(one(q{SELECT string_agg(concat_ws(' ', t.id, t.task_key, t.status, t.runs, e.types), ', ') FROM jobq.jobs t,
-  LATERAL (SELECT string_agg(type, ' ' ORDER BY id) AS types FROM jobq.events WHERE job_id = t.id AND type IN ('enqueued', 'started', 'completed', 'skipped', 'cancelled', 'dead')) e
+  LATERAL (SELECT string_agg(type, ' ' ORDER BY ts, id) AS types FROM jobq.events WHERE job_id = t.id AND type IN ('enqueued', 'started', 'completed', 'skipped', 'cancelled', 'dead')) e
   WHERE t.job_type = 'rnd' AND t.workflow_id IS NOT NULL AND e.types IS DISTINCT FROM concat_ws(' ', 'enqueued', CASE WHEN t.runs > 0 THEN 'started' END,
     CASE t.status WHEN 'error' THEN 'dead' ELSE t.status::text END)}), '', 'the events of each task are its life');
 unlike(slurp_file($node->logfile), qr/WARNING:  jobq|terminated by|PANIC|TRAP/, 'no warnings');

@@ -131,9 +131,12 @@ sub counters_and_events
 
 	return scalar_of(<<"END");
 SELECT coalesce(string_agg(concat_ws(' ', t.name, v.what, v.n, e.n), ', '), '') FROM jobq.job_types t JOIN jobq.stat_job_types x ON x.job_type = t.name,
-       LATERAL (VALUES ('completed', x.completed), ('skipped', x.skipped), ('cancelled', x.cancelled), ('dead', x.died), ('retry_scheduled', x.retried),
+       LATERAL (VALUES ('enqueued', x.enqueued), ('started', x.started), ('completed', x.completed), ('skipped', x.skipped), ('cancelled', x.cancelled), ('dead', x.died), ('retry_scheduled', x.retried),
                        ('failed', (SELECT sum(f.value::int) FROM jsonb_each_text(x.failures) f))) v(what, n),
-       LATERAL (SELECT count(*) FROM jobq.events e WHERE e.job_type = t.name AND e.type = v.what AND e.ts > '$since') e(n)
+       LATERAL (SELECT count(*) FROM jobq.events e WHERE e.job_type = t.name AND e.ts > '$since' AND CASE v.what
+         WHEN 'enqueued' THEN (e.type = 'enqueued' AND NOT e.data ? 'replaced') OR (e.type = 'retried' AND e.data->>'from' = 'error')
+         WHEN 'started' THEN e.type = CASE t.kind WHEN 'pull' THEN 'claimed' ELSE 'started' END
+         ELSE e.type = v.what END) e(n)
  WHERE t.name !~ '^churn' AND v.n IS DISTINCT FROM e.n
 END
 }
