@@ -177,20 +177,17 @@ CREATE FUNCTION jobq_internal._stray_grants()
   RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   -- The planner knows nothing of a new extension: without this order it looks at
-  -- each member for each member; OFFSET 0 keeps the look-up of each one by index.
-  -- Objects whose list names the owner alone, most of them, are left out at once.
+  -- each member for each member.  The subselects are evaluated once.
   WITH member(classid, objid, kind, owner, acl, everybody) AS (
     SELECT 'pg_class'::regclass, c.oid, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, c.relowner, c.relacl, false
-      FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S') AND c.relacl IS NOT NULL
+      FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
     UNION ALL
     SELECT 'pg_proc'::regclass, p.oid, 'FUNCTION ', p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
            p.oid = (SELECT to_regprocedure('jobq.version()'))
-      FROM pg_proc p
-     WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
-       AND p.proacl IS DISTINCT FROM ARRAY[makeaclitem(p.proowner, p.proowner, 'EXECUTE', false)]
+      FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
     UNION ALL
     SELECT 'pg_type'::regclass, t.oid, 'TYPE ', t.typowner, t.typacl, t.oid <> (SELECT to_regtype('jobq.access_kind'))
-      FROM pg_type t WHERE t.typnamespace = 'jobq'::regnamespace AND t.typacl IS NOT NULL
+      FROM pg_type t WHERE t.typnamespace = 'jobq'::regnamespace
     UNION ALL
     SELECT 'pg_namespace'::regclass, n.oid, 'SCHEMA ', n.nspowner, n.nspacl, true
       FROM pg_namespace n WHERE n.nspname IN ('jobq', 'jobq_internal')),
@@ -199,9 +196,8 @@ CREATE FUNCTION jobq_internal._stray_grants()
      WHERE a.grantee <> m.owner AND (a.grantee <> 0 OR NOT m.everybody OR a.privilege_type NOT IN ('EXECUTE', 'USAGE'))),
   owned AS MATERIALIZED (
     SELECT g.* FROM granted g
-     WHERE EXISTS (SELECT FROM pg_depend d
-                    WHERE d.classid = g.classid AND d.objid = g.objid AND d.refclassid = 'pg_extension'::regclass
-                      AND d.refobjid = (SELECT e.oid FROM pg_extension e WHERE e.extname = 'jobq') AND d.deptype = 'e' OFFSET 0))
+     WHERE EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'jobq'
+                    WHERE d.classid = g.classid AND d.objid = g.objid AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'))
   SELECT m.kind || CASE m.classid WHEN 'pg_class'::regclass THEN m.objid::regclass::text
                                   WHEN 'pg_proc'::regclass THEN m.objid::regprocedure::text
                                   WHEN 'pg_type'::regclass THEN m.objid::regtype::text
