@@ -26,11 +26,16 @@ BEGIN
 END $$;
 
 -- Locks the blocked tasks of a run: waits for the conductor, which may release
--- or park one by the former state of the run, and makes it wait.
+-- or park one by the former state of the run, and makes it wait.  A task that was
+-- released meanwhile may run, and its handler wait for the run: its lock is not
+-- waited for.
 CREATE FUNCTION jobq_internal._hold_blocked(run uuid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  held uuid[] := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' FOR UPDATE SKIP LOCKED);
 BEGIN
-  PERFORM FROM jobq.queue q WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' ORDER BY q.id FOR UPDATE;
+  PERFORM jobq_internal._lock_job(q.id)
+     FROM jobq.queue q WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.id <> ALL (held) ORDER BY q.id;
 END $$;
 
 -- Makes a task of a paused run that has not begun wait for the end of the pause.

@@ -70,6 +70,36 @@ complete_all('m.1' => '2');
 run_is($run, 'completed');
 is(one("SELECT result FROM jobq.jobs WHERE id = '$run'"), '{"m": [1, 2]}', 'then it does');
 
+# A pause that waits for the release of a task does not wait for its handler, which waits for it.
+one(q{CREATE FUNCTION gate(status jobq.job_status, key text) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE status = 'pending' AND key = 'gated' AND NOT pg_try_advisory_xact_lock_shared(77) LOOP  -- the conductor waits for no lock
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+  RETURN 0;
+END $$;
+  CREATE INDEX gate ON jobq.queue (gate(status, task_key));
+  CREATE FUNCTION adds(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM jobq.add_tasks('[{"key": "x", "job_type": "act"}]'); END $$;
+  SELECT jobq.create_job_type('adds', 'adds(jsonb)', max_attempts => 1)});
+workflow('adding', '[{"key": "a", "job_type": "pulled"}, {"key": "gated", "job_type": "adds", "after": ["a"]}]');
+$run = start_run('adding');
+($id, $token) = claim_one();
+$other->query_safe('SELECT pg_advisory_lock(77)');
+complete_one($id, $token);
+wait_for_sql($node, q{SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE backend_type = 'jobq conductor'}, 'the release of a task is open');
+my $pauser = $node->background_psql('postgres');
+my $pid = $pauser->query_safe('SELECT pg_backend_pid()');
+$pauser->query_until(qr/begun/, "\\echo begun\nSELECT jobq.pause_workflow('$run');\n");
+wait_for_sql($node, "SELECT wait_event = 'transactionid' FROM pg_stat_activity WHERE pid = $pid", 'a pause waits for it');
+kill 'STOP', $pid;
+$other->query_safe('SELECT pg_advisory_unlock(77)');
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq sql worker' AND wait_event_type = 'Lock'}, 'the handler waits for the pause');
+kill 'CONT', $pid;
+wait_for_sql($node, "SELECT paused FROM jobq.runs WHERE id = '$run'", 'the pause does not wait for the handler');
+$pauser->quit;
+one("SELECT jobq.resume_workflow('$run')");
+run_is($run, 'completed', 'which adds its task');
+
 # A task that ran at the pause, or when the run began to fail, does not start again.
 workflow('twice', '[{"key": "a", "job_type": "pulled", "max_attempts": 2, "backoff": {"base": "0s"}}, {"key": "x", "job_type": "pulled"}]');
 foreach my $end ('pause', 'snooze', 'failure')
