@@ -71,20 +71,29 @@ CREATE FUNCTION jobq_internal._health_recent_dead_letters(sees_all boolean, call
     LIMIT max_rows) r
 $$;
 
--- Returns dead letters that jobs have waited for too long, among the newest of
--- each type.
+-- Returns dead letters that jobs have waited for too long, among the first 1,000
+-- parents of edges and the 1,000 newest dead letters.
 CREATE FUNCTION jobq_internal._health_holding(sees_all boolean, caller oid) RETURNS SETOF uuid
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH RECURSIVE t(id) AS (
     SELECT min(d.type_id) FROM jobq.dead_letters d
-    UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL)
-  SELECT r.id FROM (
-    SELECT d.id, d.tenant, d.type_id, d.enqueued_by FROM t CROSS JOIN LATERAL (
-      SELECT * FROM jobq.dead_letters l WHERE l.type_id = t.id AND l.completed_at < (SELECT clock_timestamp()) - interval '1 hour'
-       ORDER BY l.completed_at DESC, l.id DESC LIMIT 1000) d LIMIT 1000) r
-   WHERE EXISTS (SELECT FROM jobq.dependencies e JOIN jobq.queue q ON q.id = e.child_id
-                  WHERE e.parent_id = r.id AND q.status = 'blocked' AND q.after_rule = 'success')
-     AND (sees_all OR jobq_internal._sees(caller, r.tenant, r.type_id, r.enqueued_by))
+    UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL),
+  parent(id, n) AS (
+    SELECT (SELECT e.parent_id FROM jobq.dependencies e ORDER BY e.parent_id LIMIT 1), 1
+    UNION ALL SELECT (SELECT e.parent_id FROM jobq.dependencies e WHERE e.parent_id > p.id ORDER BY e.parent_id LIMIT 1), p.n + 1
+      FROM parent p WHERE p.id IS NOT NULL AND p.n < 1000),
+  dead AS (
+    SELECT d.* FROM parent p CROSS JOIN LATERAL (SELECT l.id, l.tenant, l.type_id, l.enqueued_by, l.completed_at FROM jobq.dead_letters l
+      WHERE l.id = p.id OFFSET 0) d
+    UNION
+    (SELECT d.* FROM t CROSS JOIN LATERAL (SELECT l.id, l.tenant, l.type_id, l.enqueued_by, l.completed_at FROM jobq.dead_letters l
+      WHERE l.type_id = t.id AND l.completed_at < (SELECT clock_timestamp()) - interval '1 hour'
+      ORDER BY l.completed_at DESC, l.id DESC LIMIT 1000) d LIMIT 1000))
+  SELECT d.id FROM dead d
+   WHERE d.completed_at < (SELECT clock_timestamp()) - interval '1 hour'
+     AND EXISTS (SELECT FROM jobq.dependencies e JOIN jobq.queue q ON q.id = e.child_id
+                  WHERE e.parent_id = d.id AND q.status = 'blocked' AND q.after_rule = 'success')
+     AND (sees_all OR jobq_internal._sees(caller, d.tenant, d.type_id, d.enqueued_by))
    ORDER BY 1 DESC LIMIT 10
 $$;
 

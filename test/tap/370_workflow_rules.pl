@@ -277,6 +277,9 @@ one("SELECT jobq.enqueue('child', after => '{$dead}')");
 is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), '', 'no check before an hour');
 one("UPDATE jobq.dead_letters SET completed_at = completed_at - interval '2 hours'");
 is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), "[\"$dead\"]", 'health names the dead letter');
+one(q{INSERT INTO jobq.dead_letters SELECT (jsonb_populate_record(d, jsonb_build_object('id', gen_random_uuid(), 'completed_at', d.completed_at + interval '1 min'))).*
+  FROM jobq.dead_letters d, generate_series(1, 1001) WHERE d.id = '} . $dead . q{'});
+is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), "[\"$dead\"]", 'also behind many others');
 
 $node->stop;
 done_testing();
