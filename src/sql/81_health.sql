@@ -72,16 +72,17 @@ CREATE FUNCTION jobq_internal._health_recent_dead_letters(sees_all boolean, call
 $$;
 
 -- Returns dead letters that jobs have waited for too long, among the first 1,000
--- parents of edges and the 1,000 newest dead letters.
+-- parents of edges; if there are more parents, also among the 1,000 newest dead
+-- letters.
 CREATE FUNCTION jobq_internal._health_holding(sees_all boolean, caller oid) RETURNS SETOF uuid
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  WITH RECURSIVE t(id) AS (
-    SELECT min(d.type_id) FROM jobq.dead_letters d
-    UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL),
-  parent(id, n) AS (
+  WITH RECURSIVE parent(id, n) AS (
     SELECT (SELECT e.parent_id FROM jobq.dependencies e ORDER BY e.parent_id LIMIT 1), 1
     UNION ALL SELECT (SELECT e.parent_id FROM jobq.dependencies e WHERE e.parent_id > p.id ORDER BY e.parent_id LIMIT 1), p.n + 1
       FROM parent p WHERE p.id IS NOT NULL AND p.n < 1000),
+  t(id) AS (
+    SELECT min(d.type_id) FROM jobq.dead_letters d WHERE NOT EXISTS (SELECT FROM parent p WHERE p.id IS NULL)
+    UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL),
   dead AS (
     SELECT d.* FROM parent p CROSS JOIN LATERAL (SELECT l.id, l.tenant, l.type_id, l.enqueued_by, l.completed_at FROM jobq.dead_letters l
       WHERE l.id = p.id OFFSET 0) d

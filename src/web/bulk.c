@@ -197,8 +197,8 @@ check_filter(Call *call, const Action *action, const char *filter)
 	return chooses;
 }
 
-/* Forgets the person's oldest one that does not run, if it has its share. */
-static void
+/* Forgets the person's oldest one that does not run, if it has its share; false: all of these run. */
+static bool
 make_room(const Person *person)
 {
 	Bulk	   *oldest = NULL;
@@ -215,16 +215,17 @@ make_room(const Person *person)
 		if (!b->work && b->state != BULK_RUNNING && (!oldest || b->used < oldest->used))
 			oldest = b;
 	}
-	if (n >= BULKS_A_PERSON && oldest)
+	if (n < BULKS_A_PERSON)
+		return true;
+	if (oldest)
 		forget(oldest);
+	return oldest != NULL;
 }
 
 static Bulk *
 new_bulk(Call *call, const Action *action)
 {
 	int			i;
-
-	make_room(call->person);
 
 	for (i = 0; i < MAX_BULKS; i++)
 	{
@@ -256,6 +257,11 @@ previewed(Call *call, const PgError *error)
 	{
 		problem_statement(call->request, error, strncmp(error->sqlstate, "22", 2) == 0 || strcmp(error->sqlstate, "42704") == 0 ?
 						  "filter" : NULL);
+		return;
+	}
+	if (!make_room(call->person))
+	{
+		problem_reply(call->request, 429, "8 bulk actions of this user run already");
 		return;
 	}
 	b = new_bulk(call, action);
