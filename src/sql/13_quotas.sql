@@ -101,7 +101,6 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  -- the owner of the table may have added columns
   INSERT INTO jobq.tenant_quotas (tenant, max_live, max_bytes, enqueues_per_minute, max_running, max_schedules)
   VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute,
           _set_tenant_quota.max_running, _set_tenant_quota.max_schedules);

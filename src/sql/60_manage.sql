@@ -275,7 +275,7 @@ BEGIN
     IF NOT FOUND THEN
       RETURN false;
     END IF;
-    -- by name: the owner may have added columns to one of the two
+    -- by name: the tables have columns of their own
     job := jsonb_populate_record(NULL::jobq.dead_letters, ended);
   END IF;
   PERFORM jobq_internal._check_ceilings(caller, job.type_id, NULL, max_attempts, NULL);

@@ -72,6 +72,8 @@ is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = '
 	'{"if": [2], "one": {"error": null, "result": 2, "status": "completed", "artifacts": []}, "keys": ["a", "aa"], "root": ["run", "input", "tasks"], "stars": [2, 1]}', 'read the steps before');
 is(one("SELECT result - 'run' FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'none'"),
 	'{"input": {"list": [0]}, "tasks": {"side": {"error": null, "result": "side", "status": "completed", "artifacts": []}}}', '$ is the whole context');
+is(one("SELECT t.result -> 'run' = jsonb_build_object('id', j.id, 'workflow', 'wholes', 'version', 1, 'created_at', j.created_at, 'tenant', j.tenant, 'metadata', j.metadata)
+  FROM jobq.jobs j, LATERAL (SELECT t.result FROM jobq.jobs t WHERE t.workflow_id = j.id AND t.task_key = 'none') t WHERE j.id = '$run'"), 't', 'with the run');
 is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'members'"), '[[2, 1]]', 'of a map, too');
 is(one("SELECT jsonb_array_length(result -> 'stars') FROM jobq.jobs WHERE id = '$run'"), '7', 'and of the output');
 one(q{CREATE FUNCTION adds_reader(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN

@@ -57,6 +57,13 @@ my $begun = one(q{SELECT count(DISTINCT workflow_id) FROM jobq.queue WHERE workf
 note "$begun runs have members";
 cmp_ok($begun, '<', 100, 'before all of them have had a turn');
 
+# A tick comes before the next turn of a run, of which each takes a few milliseconds.
+one(q{SELECT jobq.create_job_type('beat', 'act(jsonb)', options => '{"events": "all"}'), jobq.schedule('beats', '* * * * * *', 'beat')});
+wait_for_sql($node, q{SELECT count(*) >= 4 FROM jobq.events WHERE type = 'ticked'}, 'ticks meanwhile');
+is(one(q{SELECT count(*) < 200000 FROM jobq.queue WHERE workflow_id <> parent_id}), 't', 'the runs have not got all members yet');
+is(one(q{SELECT string_agg((ts - (data->>'tick')::timestamptz)::text, ' ') FROM jobq.events WHERE type = 'ticked' AND ts - (data->>'tick')::timestamptz > '1 s'}), '', 'in time');
+one(q{SELECT jobq.unschedule('beats')});
+
 # ---------- a conductor that ends between two turns ----------
 
 # What its transactions have left is found in the rows.
