@@ -24,7 +24,12 @@ sql(<<'END');
 CREATE EXTENSION jobq;
 CREATE FUNCTION act(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN IF p ? 'fail' THEN RAISE 'failed'; END IF; RETURN p; END $$;
 SELECT jobq.create_job_type('day', 'act(jsonb)', keep_completed => '3 days', max_attempts => 1, options => '{"events": "all"}');
-SELECT jobq.create_job_type('archiver', 'act(jsonb)', keep_completed => '15 days');
+CREATE TABLE archived (id uuid);
+CREATE FUNCTION archives(p jsonb) RETURNS void LANGUAGE sql AS $$
+  INSERT INTO public.archived SELECT (line->>'id')::uuid FROM jobq.archive(NULL, what => p->>'what',
+    expires_from => (p->>'from')::timestamptz, expires_to => (p->>'to')::timestamptz) a(text), LATERAL (SELECT text::jsonb) l(line) WHERE p->>'what' = 'history';
+$$;
+SELECT jobq.create_job_type('archiver', 'archives(jsonb)', keep_completed => '15 days');
 SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sh', '-c', $$echo '{"artifact": {"key": "a"}}' >&3$$], options => '{"output": "none"}');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
@@ -85,9 +90,11 @@ isnt(sql("SELECT tableoid::regclass FROM jobq.history WHERE id = '$id'"), 'jobq.
 set_clock($noon + 15 * 86400);
 my $due = sql('SELECT count(*) FROM jobq.history_default WHERE expires_at < now()');
 cmp_ok($due, '>', 0, "rows expire ($due)");
+sql(q{CREATE TABLE expired AS SELECT id FROM jobq.history_default WHERE expires_at < date_trunc('day', now(), 'UTC')});
 wait_for_sql($node, q{SELECT jobq_internal._retain() IS NOT NULL AND NOT EXISTS (SELECT FROM jobq.history_default WHERE expires_at < date_trunc('day', now(), 'UTC'))}, 'they go by day');
 is(sql(q{SELECT count(*) > 0 AND bool_and(j.status = 'completed' AND (payload->>'to')::timestamptz - (payload->>'from')::timestamptz <= interval '24 hours')
   FROM jobq.jobs j WHERE job_type = 'archiver' AND payload->>'what' = 'history'}), 't', 'each after a job of its own');
+is(sql('SELECT count(*) > 0 AND count(*) = (SELECT count(*) FROM archived JOIN expired USING (id)) FROM expired'), 't', 'which jobq.archive gave each row once');
 $node->append_conf('postgresql.conf', "jobq.before_drop_type = ''");
 $node->reload;
 set_clock($noon + 40 * 86400);
