@@ -32,6 +32,18 @@ def map_of_100(m):
     return compare(("map", ours), ("edges", edges), "s", lambda r: r <= 1)
 
 
+def wide_map(m):
+    """CPU per task of a map over 10,000 elements against that of maps over 100."""
+    wide, narrow = (m.value("workflow", name, JOBQ, "map.cpu_per_job") for name in ("map", "map100"))
+    return compare(("10,000 wide", wide), ("100 wide", narrow), "s", lambda r: r <= 1.2)
+
+
+def map_peer(m):
+    """A map over 10,000 elements against the flow of as many jobs of pg-boss."""
+    theirs = m.best("workflow", "fanout", "rate", chosen=is_pg_boss)
+    return theirs and compare(("map", m.value("workflow", "map", JOBQ, "map.rate")), theirs, "/s", lambda r: r >= 3)
+
+
 def million(judge):
     """Judges only a reading with a million blocked jobs."""
     return lambda m: judge(m) if (m.value("workflow", "blocked", JOBQ, "jobs") or 0) >= 1e6 else None
@@ -77,7 +89,9 @@ WORKFLOW_GOALS = [
     Goal("workflow-events-idle", "runs that wait for an event: no wake-ups but for sweeps", waiting_runs),
     Goal("workflow-event", "send_event to the handler beside many waiting runs, p99: below 5 ms", below("workflow", "events", "latency.p99", "s", 0.005)),
     Goal("workflow-map", "500 runs with a map over 100 elements and a join: CPU per task at most that of 500 times 1 → 100 → 1", map_of_100),
+    Goal("workflow-map-wide", "a map over 10,000 elements: CPU per task within 1.2 × that at 100 wide", wide_map),
+    Goal("workflow-map-peer", "a map over 10,000 elements: at least 3 × pg-boss", map_peer),
     Goal("workflow-start", "start of a run of 10 steps: within 1.5 × 11 enqueues in one transaction, time and CPU", start_of_run),
     *(Goal("workflow-snapshot-" + name, f"{words} under a held snapshot: within 1.5 × without", beside("snapshot", name + ".held", name + ".without", "s", lambda r: r <= 1.5))
-      for name, words in (("fanout", "1 → 10,000 → 1"), ("layers", "20 layers"))),
+      for name, words in (("fanout", "1 → 10,000 → 1"), ("layers", "20 layers"), ("map", "a map over 10,000 elements"))),
 ]

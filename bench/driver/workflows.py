@@ -147,13 +147,20 @@ def flow(place: Place, shape: Shape, number: int) -> Outcome:
 def snapshot(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """Graphs without and under a held snapshot; `held` is the last of its rounds, with the dead rows of all."""
     prepared(place)
+    place.session.query(MAPPED)
     shapes = {"fanout": Shape("fanout", p["fanout"]), "layers": Shape("layers", p["width"], layers=p["layers"])}
-    free = rounds(place, shapes, p["rounds"])
+
+    def all_rounds() -> Dict[str, List[Round]]:
+        found = rounds(place, shapes, p["rounds"])
+        place.session.query("SELECT jobq.resume_job_type('%s')" % KIND)
+        return {**found, "map": [map_round(place, {"times": 1, "width": p["fanout"]}) for _ in range(p["rounds"] + 1)][1:]}
+
+    free = all_rounds()
     with Session(place.env) as holder:
         holder.query(SNAPSHOT)
-        held = rounds(place, shapes, p["rounds"])
+        held = all_rounds()
     return {name: {"without": round(seconds_of(free[name]), 6), "held": round(seconds_of(held[name]), 6),
-                   "last": round(held[name][-1].seconds, 6), "jobs": shape.jobs} for name, shape in shapes.items()}, {}
+                   "last": round(held[name][-1].seconds, 6)} for name in free}, {}
 
 
 # --- chain ----------------------------------------------------------------------------------------
@@ -288,8 +295,17 @@ MAP = """SELECT count(jobq.enqueue('mapped', jsonb_build_object('list', (SELECT 
  FROM generate_series(1, %(times)d)"""
 
 
+def map_round(place: Place, sizes: Dict[str, Any]) -> Round:
+    """Runs with a map and a join, from the enqueue to their ends."""
+    place.session.query("CHECKPOINT")
+    cpu, began = measure.cpu_seconds(place.roots), time.monotonic()
+    place.session.query(MAP % sizes)
+    wait_until(lambda: not place.session.query("SELECT 1 FROM jobq.queue LIMIT 1"), "the runs complete", 120, 0.01)
+    return Round(time.monotonic() - began, measure.cpu_seconds(place.roots) - cpu)
+
+
 def mapped(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
-    """Runs with a map and a join, from the enqueue to their ends, beside as many plain jobs that wait when the time begins."""
+    """Runs with a map and a join beside as many plain jobs that wait when the time begins."""
     prepared(place)
     place.session.query(MAPPED)
     sizes = {"times": 1, **p}
@@ -298,11 +314,7 @@ def mapped(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     for turn in range(p["rounds"] + 1):
         for name, each in rounds(place, {"plain": plain}, 0 if turn == 0 else 1).items():
             found[name] += each
-        place.session.query("CHECKPOINT")
-        cpu, began = measure.cpu_seconds(place.roots), time.monotonic()
-        place.session.query(MAP % sizes)
-        wait_until(lambda: not place.session.query("SELECT 1 FROM jobq.queue LIMIT 1"), "the runs complete", 120, 0.01)
-        took = Round(time.monotonic() - began, measure.cpu_seconds(place.roots) - cpu)
+        took = map_round(place, sizes)
         found["map"] += [took] if turn else []
     return {"jobs": plain.jobs, **{name: {"rate": round(plain.jobs / seconds_of(each), 1),
                                           "cpu_per_job": round(sum(r.cpu for r in each) / len(each) / plain.jobs, 9)} for name, each in found.items()}}, {}
