@@ -134,6 +134,7 @@ PLAN: List[Item] = [
     Item("pull", "waiting", pull.waiting, ("pull/wait",), levels({"claims": 50, "seconds": 2, "settle": 2}, None, None)),
     Item("pull", "waiting", pull.waiting, ("pull/crowd",), levels(None, *2 * ({"claims": 1000, "seconds": 5, "settle": 11},))),
     Item("pull", "held", pull.held, ("pull/batch",), levels({"rate": 500, "seconds": 3}, {"rate": 10000, "seconds": 10}, {"rate": 10000, **TEN_MINUTES})),
+    Item("pull", "held2000", pull.held, ("pull/batch",), levels(None, None, {"rate": 2000, "seconds": 300, "edge": 60, **ONCE})),
     Item("pull", "leases", pull.leases, ("pull/wait",), levels({"leases": 2000, "every": 1, "seconds": 2},
                                                               *2 * ({"leases": 100000, "every": 30, "seconds": 60},))),
     Item("workflow", "fanout", workflows.graph, FLOWS, levels(
