@@ -49,11 +49,14 @@ PG_FUNCTION_INFO_V1(jobq_tell);
 
 /*
  * Publishes the job's position at the end of the transaction: an executor may
- * have skipped the row because this transaction had locked it.
+ * have skipped the row because this transaction had locked it.  A blocked job
+ * has no place in a lane.
  */
 static void
 publish_job(Job *job)
 {
+	if (job->status == JOB_BLOCKED)
+		return;
 	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
 				DatumGetInt16(JOB_ATT(job, Q_sublane)),
 				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
