@@ -197,7 +197,10 @@ check_filter(Call *call, const Action *action, const char *filter)
 	return chooses;
 }
 
-/* Forgets the person's oldest one that does not run, if it has its share; false: all of these run. */
+/*
+ * Forgets the person's oldest one that does not run, if it has its share; false:
+ * all of these run.
+ */
 static bool
 make_room(const Person *person)
 {

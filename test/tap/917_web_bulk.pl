@@ -248,5 +248,23 @@ is("$state->{state} $state->{done} $state->{total}", 'done 3 0', 'the action fin
 is(count_of("job_type = 'many' AND status = 'pending'"), 300, 'and no other job');
 is((preview('cancel', { job_type => 'nosuch' }))[0], 404, 'an unknown job type');
 
+# Eight that run leave no room for a ninth.  Each has 20 steps of a second, and four connections.
+$node->safe_psql('postgres', q{DROP FUNCTION jobq_internal._search_step(int, timestamptz);
+	ALTER FUNCTION jobq_internal._step(int, timestamptz) RENAME TO _search_step;
+	SELECT jobq.create_job_type('held') \g /dev/null
+	SELECT jobq.enqueue_many('held', array_fill(jsonb_build_object('n', n), ARRAY[2000])) FROM generate_series(1, 8) n \g /dev/null
+	CREATE FUNCTION holds() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_sleep(0.01); RETURN OLD; END $$;
+	CREATE TRIGGER holds BEFORE DELETE ON jobq.queue FOR EACH ROW EXECUTE FUNCTION holds()});
+my @tokens = map { (preview('cancel', { job_type => 'held', payload_contains => { n => $_ } }))[1]{token} } 1 .. 8;
+ask($web, 'POST', "/api/v1/bulk/$_", %boss) foreach @tokens;
+my ($ninth, $problem, $with) = preview('cancel', { job_type => 'g' });
+is(join(' ', map { (ask($web, 'GET', "/api/v1/bulk/$_", %boss))[1]{state} } @tokens), join(' ', ('running') x 8), 'eight bulk actions run');
+is($ninth, 429, 'a ninth one is refused');
+like($problem->{detail}, qr/^8 bulk actions/, 'and says why');
+ok($with->{'retry-after'}, 'with Retry-After');
+is((ask($web, 'POST', '/api/v1/bulk', headers => { basic('other', 'o') }, body => { action => 'cancel', filter => { job_type => 'g' } }))[0], 200, 'that of another role is not');
+ask($web, 'DELETE', "/api/v1/bulk/$_", %boss) foreach @tokens;
+is((preview('cancel', { job_type => 'g' }))[0], 200, 'nor one after they were stopped');
+
 is(stop_web($web), 0, 'it ends');
 done_testing();
