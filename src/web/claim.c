@@ -55,6 +55,7 @@ struct Claim
 
 static Claim *claims = NULL;	/* the oldest first */
 static uint64_t wakes = 0;
+static bool ending = false;		/* a claim waits no longer */
 static uint64_t look_at_claims(uint64_t now);
 static Timer timer = {.at = NEVER, .due = look_at_claims};
 
@@ -285,7 +286,7 @@ wait_known(Call *call, const PgError *error)
 	c->deaf = name && *name;
 	call->items.len = 0;
 	call->rows = 0;
-	if (c->gone)
+	if (c->gone || ending)
 	{
 		end_claim(c);
 		return;
@@ -424,6 +425,7 @@ claims_end(void)
 {
 	Claim	   *c;
 
+	ending = true;
 	for (c = claims; c; c = c->next)
 		c->deadline = 1;
 	timer_by(&timer, 0);

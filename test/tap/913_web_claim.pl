@@ -44,6 +44,16 @@ sub items_of
 
 sub enqueue { return $node->safe_psql('postgres', "SELECT jobq.enqueue('$_[0]')"); }
 
+# A claim that asks for its channels waits for the advisory lock 7.
+sub slow_channels
+{
+	$node->safe_psql('postgres', q{ALTER FUNCTION jobq.channel(text) RENAME TO channel_of;
+		CREATE FUNCTION jobq.channel(job_type text) RETURNS text LANGUAGE plpgsql AS $$
+		BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared(7); RETURN jobq.channel_of(job_type); END $$;
+		GRANT EXECUTE ON FUNCTION jobq.channel(text) TO worker});
+	return;
+}
+
 my $idle = "SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'worker' AND state = 'idle' AND query LIKE 'LISTEN%'";
 
 # Without a job: at once, or after the wait.
@@ -93,11 +103,8 @@ $id = enqueue('a');
 is(items_of(send_claim(job_types => ['a'], wait => '20 s'))->[0]{id}, $id, 'the job is for another client');
 
 # It leaves while its claim asks for the channels: the claim ends then, and takes no job.
-$node->safe_psql('postgres', q{SELECT jobq.create_job_type('c', options => '{"events": "all"}') \g /dev/null
-	ALTER FUNCTION jobq.channel(text) RENAME TO channel_of;
-	CREATE FUNCTION jobq.channel(job_type text) RETURNS text LANGUAGE plpgsql AS $$
-	BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared(7); RETURN jobq.channel_of(job_type); END $$;
-	GRANT EXECUTE ON FUNCTION jobq.channel(text) TO worker});
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('c', options => '{"events": "all"}')});
+slow_channels();
 my $gate = $node->background_psql('postgres');
 my $first = send_claim(job_types => ['c'], max_jobs => 1, wait => '20 s');
 wait_for_sql($node, $idle, 'a claim listens');
@@ -166,4 +173,18 @@ wait_for_sql($node, $idle, 'a claim waits');
 $seconds = seconds_of { is(stop_web($web), 0, 'jobq-web ends') };
 cmp_ok($seconds, '<', 4, 'at once');
 like((read_all($socket))[0], qr/^HTTP\/1\.1 200 .*"items":\[\]/s, 'and its claim has an answer');
+
+# So does one that asks for its channels then.
+$web = start_web($node);
+slow_channels();
+$gate = $node->background_psql('postgres');
+$gate->query_safe('SELECT pg_advisory_lock(7)');
+$socket = send_claim(job_types => ['a'], wait => '20 s');
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'worker' AND wait_event = 'advisory'}, 'a claim asks for its channels');
+$web->{run}->signal('TERM');
+select undef, undef, undef, 0.02 while IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $web->{port});
+$gate->query_safe('SELECT pg_advisory_unlock(7)');
+$gate->quit;
+like((read_all($socket))[0], qr/^HTTP\/1\.1 200 .*"items":\[\]/s, 'and knows them after SIGTERM: it waits no longer');
+is(stop_web($web), 0, 'jobq-web ends');
 done_testing();
