@@ -98,6 +98,7 @@ sub try_proxy
 	is($status, 200, "$name: livez below the prefix") or diag slurp_file($log);
 	is(status_of($proxy, 'GET', '/queue/api/v1/jobs', headers => {%anna}), 200, "$name: a request");
 	is(status_of($proxy, 'POST', '/queue/api/v1/jobs', headers => {%anna}, body => { job_type => 't' }), 200, "$name: a body");
+	is(status_of($proxy, 'POST', '/queue/api/v1/jobs', headers => {%anna}, body => '{"job_type": "t"' . ' ' x 1_100_000 . '}'), 200, "$name: one of 1.1 MB");
 	is(status_of($proxy, 'POST', '/queue/api/v1/jobs', headers => { %anna, Origin => "http://127.0.0.1:$port" }, body => { job_type => 't' }),
 		200, "$name: the origin is that of the proxy");
 	is(status_of($proxy, 'GET', '/queue/api/v1/jobs', headers => { 'X-User' => 'eve' }), 401, "$name: a client names no user");
@@ -111,7 +112,7 @@ sub try_proxy
 
 SKIP:
 {
-	skip 'no nginx', 6 if system('nginx -v 2>/dev/null') != 0;
+	skip 'no nginx', 7 if system('nginx -v 2>/dev/null') != 0;
 	append_to_file("$dir/nginx.conf", "daemon off;\npid $dir/nginx.pid;\nerror_log stderr;\nevents {}\nhttp {\nmap \$upstream_status \$sent_on { default 1; '' 0; }\nlog_format sent_on 'sent on: \$request_method \$request_uri';\n"
 		  . "access_log /dev/stderr sent_on if=\$sent_on;\n"
 		  . join('', map { "${_}_temp_path $dir/$_;\n" } qw(client_body proxy fastcgi uwsgi scgi)) . example('nginx.conf') . "}\n");
@@ -119,7 +120,7 @@ SKIP:
 }
 SKIP:
 {
-	skip 'no caddy', 6 if system('caddy version >/dev/null 2>&1') != 0;
+	skip 'no caddy', 7 if system('caddy version >/dev/null 2>&1') != 0;
 	append_to_file("$dir/Caddyfile", "{\n\tadmin off\n\tauto_https off\n}\n" . example('Caddyfile'));
 	local $ENV{XDG_DATA_HOME} = $dir;
 	local $ENV{XDG_CONFIG_HOME} = $dir;
@@ -128,7 +129,7 @@ SKIP:
 
 SKIP:
 {
-	skip 'no haproxy', 6 if system('haproxy -v >/dev/null 2>&1') != 0;
+	skip 'no haproxy', 7 if system('haproxy -v >/dev/null 2>&1') != 0;
 	append_to_file("$dir/haproxy.cfg", <<"END");
 global
     log stdout format raw local0
