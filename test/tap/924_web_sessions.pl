@@ -65,10 +65,24 @@ is(jobs_of({ basic('anna', 'a') }), 200, 'locks no role');
 my @kinds = map { my $k = $_; map { [ @$k, $_ ] } 'application/json', 'application/json; charset=utf-8', 'text/plain', '' }
 	map { my $k = $_; map { [ @$k, $_ ] } 'right', 'wrong', '' } map { my $k = $_; map { [ @$k, $_ ] } 'session', 'basic', 'unknown', '' }
 	map { my $k = $_; map { [ @$k, $_ ] } 'same-origin', 'none', 'same-site', 'cross-site', '' } map { [$_] } $origin, 'https://evil.example', 'null', '';
+my %calls = (POST => [ '/api/v1/jobs', '{"job_type":"t"}' ], PUT => [ '/api/v1/limits/l', '{"max_concurrent":1}' ], PATCH => [ '/api/v1/types/t', '{"base_priority":0}' ],
+	DELETE => [ '/api/v1/limits/l', '' ]);
 my ($n, $allowed, @unexpected) = (0, 0);
-foreach (@kinds)
+
+sub send_to
 {
-	my ($from, $site, $as, $csrf, $type) = @$_;
+	my ($method, $path, $body, $sent) = @_;
+	my $status = '429';
+	while ($status eq '429' && select(undef, undef, undef, 0.02) == 0)
+	{
+		$status = raw_status($web, "$method $path HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" . join('', map { "$_: $sent->{$_}\r\n" } sort keys %$sent)
+			  . 'Content-Length: ' . length($body) . "\r\n\r\n$body");
+	}
+	return $status;
+}
+foreach my $kind (@kinds)
+{
+	my ($from, $site, $as, $csrf, $type) = @$kind;
 
 	next if $n++ % ($ENV{JOBQ_FULL} ? 1 : 7);
 	my %sent = ($from ? (Origin => $from) : (), $site ? ('Sec-Fetch-Site' => $site) : (), $type ? ('Content-Type' => $type) : (),
@@ -76,17 +90,21 @@ foreach (@kinds)
 		$csrf ? ('X-Csrf-Token' => $csrf eq 'right' ? $anna->{'X-Csrf-Token'} : 'z' x 43) : ());
 	my $signed = $as eq 'session' || $as eq 'basic';
 	my $ours = $site !~ /site$/;
-	my $meant = $signed && $ours && $type =~ /json/ && ($as eq 'basic' ? $from eq $origin || $from eq '' : $from eq $origin && $csrf eq 'right');
-	my $post = '429';
-	while ($post eq '429' && select(undef, undef, undef, 0.02) == 0)
+	my $meant = $signed && $ours && ($as eq 'basic' ? $from eq $origin || $from eq '' : $from eq $origin && $csrf eq 'right');
+	$allowed += $meant && $type =~ /json/;
+	foreach my $method (qw(POST PUT PATCH DELETE))
 	{
-		$post = raw_status($web, "POST /api/v1/jobs HTTP/1.1\r\nHost: a\r\n" . join('', map { "$_: $sent{$_}\r\n" } sort keys %sent) . "Content-Length: 16\r\n\r\n" . '{"job_type":"t"}');
+		my $status = send_to($method, @{ $calls{$method} }, \%sent);
+		my $served = $meant && ($type =~ /json/ || $method eq 'DELETE');
+
+		# the limit is there, or was not set
+		push @unexpected, "@$kind: $method $status" if ($status eq '200' || ($method eq 'DELETE' && $status eq '404')) != $served || $status !~ /^(200|401|403|404|415)$/;
+		next if $method eq 'POST';
+		$status = send_to($method, '/api/v1/jobs', '', \%sent);
+		push @unexpected, "@$kind: $method of jobs $status" if $status ne '405';
 	}
 	my $get = status_of($web, 'GET', '/api/v1/jobs?limit=1', headers => \%sent);
-
-	$allowed += $meant;
-	push @unexpected, "@$_: $post" if ($post eq '200') != $meant || $post !~ /^(200|401|403|415)$/;
-	push @unexpected, "@$_: GET $get" if ($get == 200) != ($signed && $ours) || $get !~ /^(200|401|403)$/;
+	push @unexpected, "@$kind: GET $get" if ($get == 200) != ($signed && $ours) || $get !~ /^(200|401|403)$/;
 }
 is_deeply(\@unexpected, [], 'requests are served or refused as their headers say');
 cmp_ok($allowed, '>', 2, "$allowed of them are served");
