@@ -55,6 +55,16 @@ async function numbers() {
   await untilSql(`SELECT payload->'list'->>1 = '9007199254740997' FROM jobq.jobs WHERE id = '${id}'`);
   ok(await payloadOf(id) === EXACT.replace('1.5', '9007199254740997'), 'a change keeps them', await payloadOf(id));
 
+  await ann.button('Change').click();
+  await field.fill(String.raw`{"id": "\u000012"}`);
+  await ann.expecting([400], async () => {
+    await ann.dialog.locator('button[type=submit]').click();
+    await ann.dialog.getByText(/Unicode|u0000/).first().waitFor();
+  });
+  ok((await payloadOf(id)).includes('9007199254740997'), 'a text with a zero byte is no number: the server refuses it', await payloadOf(id));
+  await page.keyboard.press('Escape');
+  await ann.dialog.waitFor({ state: 'detached' });
+
   await sql(`SELECT jobq.cancel_job('${id}')`);
   await ann.button('Run again as new').click();
   await ann.dialog.getByLabel('Payload').fill(EXACT.replace('1.5', '2'));

@@ -26,8 +26,10 @@ const OUT = ['signed_out', 'idle', 'expired', 'refused'];
 
 /* ---------- JSON ---------- */
 
-const MARK = '\u0000'; /* PostgreSQL has no text with it */
-const MARKED = /"\\u0000([^"]+)"/g;
+/* PostgreSQL has no text with a zero byte; one that is typed has not the rest. */
+const TAG = Math.random().toString(36).slice(2);
+const MARK = `\u0000${TAG}:`;
+const MARKED = new RegExp(`"\\\\u0000${TAG}:([^"]+)"`, 'g');
 const LONG = /\d[\d.]{15}|\d[eE][+-]?\d{3}/;
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
 
@@ -54,7 +56,8 @@ const CARRIED = new Set(['payload', 'result', 'metadata', 'progress_data', 'erro
 
 function restore(value, carried) {
   if (typeof value === 'string' && value.startsWith(MARK)) {
-    return carried ? new Exact(value.slice(1)) : Number(value.slice(1));
+    const digits = value.slice(MARK.length);
+    return carried ? new Exact(digits) : Number(digits);
   }
   if (value !== null && typeof value === 'object') {
     for (const key of Object.keys(value)) {
@@ -71,7 +74,7 @@ export function readJson(text, carried = true) {
     return value;
   }
   const marked = text.replace(TOKENS, (token) => (token[0] === '"' || !LONG.test(token) || String(Number(token)) === token
-    ? token : `"\\u0000${token}"`));
+    ? token : JSON.stringify(MARK + token)));
   return restore(JSON.parse(marked), carried);
 }
 
