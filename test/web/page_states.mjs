@@ -250,6 +250,50 @@ async function ofTenant() {
   await tim.leave('administrator of one tenant');
 }
 
+// A tab that is not seen has no stream and reads nothing; seen again, it does both.
+async function hidden() {
+  const ann = await Person.arrive(null, { refused: [401] });
+  const { page } = ann;
+  let seen = [];
+  const streams = () => page.evaluate(() => window.streams.map((s) => s.readyState));
+  const streaming = () => until(async () => (await streams()).at(-1) === 1, 'a stream is open');
+  const traffic = () => sql(`SELECT jobq.enqueue('not seen') FROM pg_sleep(0.2)`);
+  const turn = (state) => page.evaluate((value) => {
+    Object.defineProperty(document, 'visibilityState', { configurable: true, value });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, state);
+
+  await ann.context.addInitScript(() => {
+    performance.now = () => 0;   // as above
+    window.streams = [];
+    window.EventSource = class extends EventSource {
+      constructor(...given) {
+        super(...given);
+        window.streams.push(this);
+      }
+    };
+  });
+  page.on('request', (request) => { seen.push(request.url()); });
+  await sql(`SELECT jobq.create_job_type('not seen')`);
+  await ann.signIn('ann');
+  await ann.go('#/jobs', 'acme');
+  await streaming();
+  seen = [];
+  await until(async () => await traffic() && seen.some((url) => url.includes('/api/v1/jobs')), 'the stream makes the list be read');
+  await turn('hidden');
+  seen = [];
+  ok((await streams()).every((state) => state === 2), 'a hidden tab closes its stream', await streams());
+  for (const end = Date.now() + 6000; Date.now() < end;)
+    await traffic();
+  ok(seen.length === 0, 'and reads nothing', seen.join(' '));
+  await turn('visible');
+  await streaming();
+  await until(() => seen.some((url) => url.includes('/api/v1/jobs')), 'the list is read');
+  ok(true, 'seen again it has a stream and reads');
+  await sql(`SELECT jobq.drop_job_type('not seen', force => true)`);
+  await ann.leave('hidden tab');
+}
+
 async function stale() {
   const ann = await Person.arrive('ann', { refused: ['failed', 503, 500] });
   const ben = await Person.arrive('ben', { refused: ['failed', 503, 500] });
@@ -279,5 +323,5 @@ async function stale() {
 }
 
 export const groups = {
-  'loading, empty': simple, 'late answers, errors': answers, 'overview states': overview, 'rights': rights, 'administrator of one tenant': ofTenant, 'kept screens': kept, 'stale': stale,
+  'loading, empty': simple, 'late answers, errors': answers, 'overview states': overview, 'rights': rights, 'administrator of one tenant': ofTenant, 'kept screens': kept, 'hidden tab': hidden, 'stale': stale,
 };

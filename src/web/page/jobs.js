@@ -228,6 +228,9 @@ export default class Jobs extends Component {
     if (!this.timer && document.visibilityState === 'visible' && (failed || (this.state.items && this.took < SLOW_MS && !this.filter.until))) {
       this.timer = setTimeout(() => {
         this.timer = null;
+        if (document.visibilityState !== 'visible') {
+          return;
+        }
         this.loaded === this.asked ? this.refresh() : this.load();
       }, REFRESH_MS);
     }
