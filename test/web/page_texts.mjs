@@ -16,7 +16,7 @@ const HOSTILE = [
   `javascript:${run}`, `JaVaScRiPt:${run}`, `data:text/html,<script>${run}</script>`, `java\tscript:${run}`, 'vbscript:msgbox(1)', '//elsewhere.test/', 'http://elsewhere.test/', 'file:///etc/passwd',
   `';${run};//`, `";${run};//`, '`;' + run + ';//', '${' + run + '}', '{{' + run + '}}', '{{constructor.constructor("' + run + '")()}}', `#{${run}}`, `<%= ${run} %>`, `%3Cscript%3E${run}%3C/script%3E`,
   `&lt;script&gt;${run}&lt;/script&gt;`, '&amp;', '&#60;img&#62;', '\\u003cscript\\u003e', '\\x3cscript\\x3e', `' onmouseover='${run}`, `" onfocus="${run}" autofocus="`, '__proto__', 'constructor', 'toString', 'hasOwnProperty',
-  'null', 'undefined', 'NaN', '-1', '0', '../../admin', '..', '.', '/', '//', '?', '#', '#/jobs', '%', '%00', '%2e%2e%2f', 'a?b=c&d=e#f', ' leading and trailing ', "O'Brien", '"quoted"', '\\', '\\0', '$$', '--', ';DROP TABLE jobq.queue',
+  `<b onclick=${run}>x</b>`, '<i id=app>', '</main>', '[x](javascript:1)', "' OR 1=1--", '{"a":1}', '[]', 'true', 'null', 'undefined', 'NaN', '-1', '0', '../../admin', '..', '.', '/', '//', '?', '#', '#/jobs', '%', '%00', '%2e%2e%2f', 'a?b=c&d=e#f', ' leading and trailing ', "O'Brien", '"quoted"', '\\', '\\0', '$$', '--', ';DROP TABLE jobq.queue',
   '\u202egnp.exe', '\u2066isolate\u2069', '\u200bzero\u200bwidth', '\ufeffmark', '\u0430dmin', 'ｆｕｌｌｗｉｄｔｈ', 'e\u0301\u0301\u0301\u0301', '👩‍👩‍👧‍👦🏴‍☠️', 'مرحبا', '日本語', 'x'.repeat(60), '<'.repeat(60),
 ];
 const LONG = `<b>${'very long '.repeat(700)}</b><img src=x onerror=${run}>`;
@@ -29,13 +29,22 @@ const names = [...new Set(HOSTILE.filter((s) => bytes(s) <= 60 && s.trim() === s
 // a tenant has no empty element
 const tenantOf = (text) => text.replace(/[\x00-\x1f]/g, ' ').split('/').filter((part) => !['', '.', '..'].includes(part)).join('/').slice(0, 200) || 'x';
 
-// A job with its text in each place that a worker, a tool or a client fills.
-function jobSql(text, i) {
-  const name = text.replace(/[\x00-\x1f]/g, ' ').trim().slice(0, 200);
-  return `SELECT jobq.enqueue('hostile', ${json({ text, [text]: i })}, tenant => ${literal(tenantOf(text))}, metadata => ${json({ [text]: text })}, unique_key => ${literal(name)}, concurrency_key => ${literal(name)});
-WITH c AS MATERIALIZED (SELECT * FROM jobq.claim('{hostile}', worker => ${literal(name.slice(0, 60))}))
-SELECT ${i % 3 ? `jobq.fail(id, lease_token, ${literal(text)}, retryable => false, error_code => ${literal(name.slice(0, 20))}, details => ${json({ stderr: text, [text]: text })})::text`
-    : `jobq.complete(id, lease_token, ${json({ [text]: text })})::text`} FROM c;`;
+const nameOf = (text) => text.replace(/[\x00-\x1f]/g, ' ').trim().slice(0, 200);
+const workerOf = (text) => nameOf(text).slice(0, 60);
+
+// A job with its text in each place that a worker, a tool or a client fills; end: a call of its
+// worker.
+function jobSql(text, i, end, type = 'hostile') {
+  const name = nameOf(text);
+  return `SELECT jobq.enqueue('${type}', ${json({ text, [text]: i })}, tenant => ${literal(tenantOf(text))}, metadata => ${json({ [text]: text })}, unique_key => ${literal(name)}, concurrency_key => ${literal(name)});
+WITH c AS MATERIALIZED (SELECT * FROM jobq.claim('{${type}}', worker => ${literal(workerOf(text))}))
+SELECT ${end}::text FROM c;`;
+}
+
+// One that fails, one that ends well, and one whose try is told by its row: that has stderr.
+function jobsSql(text, i) {
+  const fail = `jobq.fail(id, lease_token, ${literal(text)}, retryable => false, error_code => ${literal(nameOf(text).slice(0, 20))}, details => ${json({ stderr: text, [text]: text })})`;
+  return [jobSql(text, i, fail), jobSql(text, i, `jobq.complete(id, lease_token, ${json({ [text]: text })})`), jobSql(text, i, fail, 'quiet')];
 }
 
 function namesSql(text) {
@@ -105,15 +114,15 @@ async function runOfTexts(ann) {
 }
 
 async function texts() {
-  await sql(`SELECT jobq.create_job_type('hostile', max_attempts => 1, options => '{"events": "all"}')`);
-  await all([...HOSTILE, LONG].map(jobSql));
+  await sql(`SELECT jobq.create_job_type('hostile', max_attempts => 1, options => '{"events": "all"}'), jobq.create_job_type('quiet', max_attempts => 1, options => '{"events": "none"}')`);
+  await all([...HOSTILE, LONG].flatMap(jobsSql));
   await all(names.map(namesSql));
   const count = async (query) => Number(await sql(query));
   const types = (await sql(`SELECT name FROM jobq.job_types`)).split('\n');
   const made = names.filter((n) => types.includes(n));
-  ok(made.length === names.length, `job types, schedules, limits, signals, tenants and reasons: ${made.length}`, names.filter((n) => !types.includes(n)).join('\n# '));
-  const jobs = JSON.parse(await sql(`SELECT json_agg(json_build_object('id', id, 'text', payload->>'text', 'error', error_msg)) FROM jobq.jobs WHERE job_type = 'hostile' AND status IN ('error', 'completed')`));
-  ok(jobs.length === HOSTILE.length + 1, `jobs with such payloads, results, errors, workers, tenants, keys and stderr: ${jobs.length}`, HOSTILE.length + 1);
+  ok(made.length === names.length && made.length >= 100, `job types, schedules, limits, signals, tenants and reasons: ${made.length}`, names.filter((n) => !types.includes(n)).join('\n# '));
+  const jobs = JSON.parse(await sql(`SELECT json_agg(json_build_object('id', id, 'text', payload->>'text', 'failed', status = 'error', 'quiet', job_type = 'quiet')) FROM jobq.jobs WHERE job_type IN ('hostile', 'quiet') AND status IN ('error', 'completed')`));
+  ok(jobs.length === 3 * (HOSTILE.length + 1), `jobs with such payloads, results, errors, workers, tenants, keys and stderr: ${jobs.length}`, 3 * (HOSTILE.length + 1));
 
   const ann = await Person.arrive('ann', { refused: [429] });
   const { page } = ann;
@@ -136,17 +145,21 @@ async function texts() {
   }
 
   const bad = [];
-  for (const { id, text, error } of jobs) {
+  for (const { id, text, failed, quiet } of jobs) {
+    const quoted = JSON.stringify(text);
+    const places = [['pre[aria-label=Payload]', quoted], ['pre[aria-label=Metadata]', quoted], ['.facts', tenantOf(text)], ['.facts', workerOf(text)],
+      ...failed ? [['pre[aria-label="Error details"]', quoted], ['.panel.error pre', text], ['.tries pre', text]] : [['pre[aria-label=Result]', quoted]],
+      ...quiet ? [['.tries details pre', text]] : []];
+
     await page.evaluate((f) => { location.hash = f; }, `#/jobs/${id}`);
     await page.waitForFunction((i) => document.querySelector('main h1 + .about, main .about')?.innerText.includes(i) && !document.querySelector('main .loading'), id, { polling: 20 });
-    const missing = await page.evaluate(([t, e]) => {
+    const missing = await page.evaluate((list) => {
       document.querySelectorAll('main details').forEach((d) => { d.open = true; });
-      const main = document.querySelector('main').textContent;
-      const quoted = JSON.stringify(t);
-      return [main.includes(quoted) ? '' : 'payload', e !== null && !main.includes(e) ? 'error' : '', document.querySelector('main img, main script, main iframe') ? 'element' : ''].filter(Boolean).join(' ');
-    }, [text, error]);
+      const shown = (selector) => [...document.querySelectorAll(`main ${selector}`)].map((e) => e.textContent).join('\n');
+      return [...list.filter(([selector, t]) => !shown(selector).includes(t)).map(([selector]) => selector), document.querySelector('main img, main script, main iframe') ? 'element' : ''].filter(Boolean).join(', ');
+    }, places);
     if (missing)
-      bad.push(`${JSON.stringify(text).slice(0, 100)}: ${missing}`);
+      bad.push(`${quoted.slice(0, 100)}: ${missing}`);
   }
   ok(bad.length === 0, `${jobs.length} jobs show their texts as they are`, bad.join('\n# '));
   await quiet(ann, 'jobs one by one');
@@ -159,7 +172,7 @@ async function texts() {
       odd.push(`${JSON.stringify(name)}: ${(await ann.text()).slice(0, 200)}`);
   }
   ok(odd.length === 0, `${made.length} types are found by their names, with their reasons`, odd.join('\n# '));
-  ok(await count(`SELECT count(*) FROM jobq.jobs WHERE job_type = 'hostile'`) >= jobs.length, 'the jobs are still there');
+  ok(await count(`SELECT count(*) FROM jobq.jobs WHERE job_type IN ('hostile', 'quiet')`) >= jobs.length, 'the jobs are still there');
   await ann.leave('texts');
 }
 
