@@ -28,9 +28,9 @@ help:
 #: make test KIND=tap   one kind: house lint helper regress pgtap isolation tap clients web ...
 #: make docs            make docs/reference and docs/api.md from the catalog, settings and routes
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
-#: make sanitize-web    the TAP tests of jobq-web, with it under ASan and UBSan
+#: make sanitize-web    TAP tests and contract of jobq-web, with it under ASan and UBSan
 #: make valgrind-web    the same under valgrind
-#: make fuzz            the fuzzers of jobq-helper and of cron expressions, 60 s each (clang)
+#: make fuzz            the fuzzers of jobq-helper and of cron expressions, 90 s each (clang)
 #: make bench           measure jobq and its peers: build/bench/report.html, some 10 minutes
 #: make bench-full      the same three times, ten-minute runs, 10 M jobs: some 2.5 hours
 #: make bench-smoke     a short check of the benchmark: one minute, jobq and the hand-written worker
@@ -71,10 +71,9 @@ docs: deps
 		{ [ ! -e build/log/api.md ] || cp build/log/api.md docs/; } && exit $$rc
 sanitize: deps
 	@test/run --pg-config=$(PG_CONFIG) --sanitize helper
-sanitize-web: deps
-	@ONLY=_web_ test/run --pg-config=$(PG_CONFIG) --sanitize tap
-valgrind-web: deps
-	@ONLY=_web_ test/run --pg-config=$(PG_CONFIG) --valgrind tap
+sanitize-web valgrind-web: FULL = 1
+sanitize-web valgrind-web: deps
+	@ONLY="_web_ web.pl" test/run --pg-config=$(PG_CONFIG) --$(@:-web=) tap web
 fuzz:
 	@$(MAKE) --no-print-directory -C test/helper fuzz
 bench: deps
