@@ -8,6 +8,7 @@ import { ok } from './contract.mjs';
 const require = createRequire(process.env.JOBQ_NODE_WEB + '/');
 const { chromium } = require('playwright-core');
 const axeSource = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+export const COLOURS = ['color-contrast', 'link-in-text-block'];
 const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 
 export const config = JSON.parse(process.env.JOBQ_CONTRACT);
@@ -54,12 +55,13 @@ export const untilSql = (text) => until(async () => (await sql(text)) === 't', t
 // A person with a page of an own session.  What goes wrong on the page is in trouble; refused has
 // the statuses that are expected of the server.
 export class Person {
-  static async arrive(role, { refused = [], ...options } = {}) {
+  static async arrive(role, { refused = [], colorScheme = 'light', ...options } = {}) {
     const person = new Person();
 
+    person.scheme = colorScheme;
     person.trouble = [];
     person.refused = refused;
-    person.context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: 'light', ...options });
+    person.context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme, ...options });
     person.context.setDefaultTimeout(TIMEOUT_MS);
     await person.context.addInitScript(() => {
       document.addEventListener('securitypolicyviolation', (event) => {
@@ -159,6 +161,7 @@ export class Person {
     if (!await page.evaluate(() => typeof window.axe === 'object'))
       await page.evaluate(axeSource);
     return page.evaluate(async (only) => {
+      await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
       const { violations } = await window.axe.run(document, { runOnly: only, resultTypes: ['violations'] });
       return violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.target.join(' ')} (${[...n.any, ...n.all, ...n.none][0]?.message ?? ''})`).join('; ')}`);
     }, rules);
@@ -175,11 +178,16 @@ export class Person {
     return findings;
   }
 
-  // The flaws of a wide and of a narrow window are none.
+  // The flaws of a wide and of a narrow window are none, nor are those of the other scheme, where
+  // only colours differ.
   async sound(what) {
     const findings = [...await this.flaws(320), ...await this.flaws(1280)];
+    const other = this.scheme === 'dark' ? 'light' : 'dark';
 
-    ok(findings.length === 0, `${what}: axe finds nothing, nothing is too wide`, findings.join('\n# '));
+    await this.page.emulateMedia({ colorScheme: other });
+    findings.push(...(await this.axe(COLOURS)).map((text) => `${other}: ${text}`));
+    await this.page.emulateMedia({ colorScheme: this.scheme });
+    ok(findings.length === 0, `${what}: axe finds nothing, light and dark, nothing is too wide`, findings.join('\n# '));
   }
 
   picture(name, options = {}) {

@@ -1,11 +1,10 @@
 // Every screen in light and dark, wide and narrow, at 200 % in forced colours: axe, widths.
 import { copyFileSync } from 'node:fs';
 import { ok } from './contract.mjs';
-import { config, Person, sql } from './browser.mjs';
+import { COLOURS, config, Person, sql } from './browser.mjs';
 
 const STATUSES = ['pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error'];
 const WIDTHS = [1280, 320];
-const COLOURS = ['color-contrast', 'link-in-text-block'];
 // pictures that docs/page.md shows
 const DOCS = { 'overview-light-1280': 'overview', 'job-pending-light-1280': 'job', 'run-failed-light-1280': 'run', 'jobs-dark-320': 'narrow' };
 

@@ -108,7 +108,7 @@ async function overview() {
 // What a screen has read stays when its requests fail, those of the frame do not, and is renewed
 // by itself afterwards.
 async function kept() {
-  const tim = await Person.arrive(null, { refused: [401, 403, 'failed'] });
+  const tim = await Person.arrive(null, { refused: [401, 403, 'failed'], colorScheme: 'dark' });
   const { page } = tim;
   const OWN = /\/api\/v1\/(?!overview|stream)|\/admin\//;
   const renew = () => page.evaluate(() => { document.dispatchEvent(new Event('visibilitychange')); });
