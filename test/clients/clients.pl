@@ -1711,6 +1711,7 @@ sub random_kills
 	my @workers = map { worker(@start) } 1 .. 3;
 	my $kills = 0;
 
+	seed();
 	sql("SELECT count(*) FROM jobq.enqueue_many('effect', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, $jobs) n))");
 	foreach my $turn (1 .. 20)
 	{

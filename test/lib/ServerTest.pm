@@ -170,11 +170,11 @@ sub seed_of_tree
 	return hex(substr $sha->hexdigest, 0, 7);
 }
 
-# Begins the random numbers of a test, and returns their seed: that of JOBQ_SEED, a new one if it is
-# "random", else that of the tree.  The same sources have the same test.
+# Begins the random numbers of a test, prints and returns their seed: that of JOBQ_SEED, a new one
+# if it is "random", else that of the tree.  The same sources have the same test.
 sub seed
 {
-	my $seed = $ENV{JOBQ_SEED} // seed_of_tree();
+	my $seed = $ENV{JOBQ_SEED} || seed_of_tree();    # .ci/run passes an empty one
 
 	$seed = int(rand(2**28)) if $seed eq 'random';
 	srand($seed);

@@ -32,7 +32,7 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 # ---------- the actions of the sessions, and the expected results ----------
 
-srand(20261121);
+seed();
 my $next = 0;
 my %expected;
 

@@ -1,7 +1,7 @@
 # kill -9 of the conductor, the dispatcher, workers and the server between the commits of a fan-out
 # and fan-in: each job's effect is there once, and the join's, too.
 #
-# JOBQ_ROUNDS is the number of kills.
+# JOBQ_SEED repeats a test, JOBQ_ROUNDS is the number of kills.
 
 use strict;
 use warnings;
@@ -11,6 +11,7 @@ use ServerTest;
 use Test::More;
 
 my $rounds = $ENV{JOBQ_ROUNDS} // 8;
+seed();
 my $node = jobq_server('killed', 'jobq.max_sql_workers = 2', 'restart_after_crash = on');
 $node->append_conf('postgresql.conf', "log_min_messages = warning\n");
 $node->start;

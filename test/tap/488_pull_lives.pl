@@ -10,10 +10,8 @@ use ServerTest;
 use Test::More;
 use Time::HiRes 'time';
 
-my $seed = $ENV{SEED} // time % 100_000;
+my $seed = seed();
 my $seconds = 20;
-srand $seed;
-note "SEED=$seed";
 
 my $node = jobq_server('lives', 'max_connections = 40', 'fsync = off', "jobq.sweep_interval = '1h'");
 $node->start;
@@ -38,7 +36,9 @@ sub one { return $node->safe_psql('postgres', $_[0]); }
 
 one('CALL enqueue_some(150)');
 my $nclients = 6;
-my @clients = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. $nclients;
+my @clients;
+my $sessions = 0;
+renew($_) foreach 0 .. $nclients - 1;
 my %did;
 
 sub one_of { return $_[rand @_]; }
@@ -84,11 +84,14 @@ my %step = (
 my @dice = (('claim') x 6, ('wait') x 2, 'undone', ('heartbeat') x 2, ('complete') x 5, 'rolled_back', ('fail') x 2, 'dead', ('snooze') x 2, 'skip',
 	'replay', 'cancel', 'retry', 'pause', 'kill', 'terminate');
 
+# Begins a session of the client.
 sub renew
 {
 	my ($n) = @_;
 
-	return $clients[$n] = $node->background_psql('postgres', on_error_stop => 0);
+	$clients[$n] = $node->background_psql('postgres', on_error_stop => 0);
+	$clients[$n]->query(setseed($seed, ++$sessions));
+	return $clients[$n];
 }
 
 # Ends a client that has an open claim, from outside.

@@ -12,10 +12,8 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $seed = $ENV{JOBQ_SEED} // int(rand(2**31));
+seed();
 my $seconds = $ENV{JOBQ_SECONDS} // ($ENV{JOBQ_FULL} ? 60 : 5);
-srand($seed);
-diag("JOBQ_SEED=$seed JOBQ_SECONDS=$seconds");
 
 my $node = jobq_server('lives', 'jobq.max_sql_workers = 3', 'max_prepared_transactions = 20', 'restart_after_crash = on', 'fsync = off',
 	'max_connections = 60', 'jobq.max_stat_types = 16');
@@ -142,13 +140,16 @@ END
 }
 
 my $dir = PostgreSQL::Test::Utils::tempdir();
-append_to_file("$dir/life", "SELECT life();\n");
-append_to_file("$dir/abort", "BEGIN;\nSELECT life();\nROLLBACK;\n");
-append_to_file("$dir/savepoint", "BEGIN;\nSELECT life();\nSAVEPOINT a;\nSELECT life();\nROLLBACK TO a;\nSELECT life();\nCOMMIT;\n");
+# Each call begins its random numbers with one of pgbench, which --random-seed determines.
+my $draw = "\\set r random(0, 1000000)\n";
+my $life = "${draw}SELECT setseed(:r / 1e6), life();\n";
+append_to_file("$dir/life", $life);
+append_to_file("$dir/abort", "BEGIN;\n${life}ROLLBACK;\n");
+append_to_file("$dir/savepoint", "BEGIN;\n${life}SAVEPOINT a;\n${life}ROLLBACK TO a;\n${life}COMMIT;\n");
 append_to_file("$dir/prepare", "BEGIN;\nSELECT jobq.enqueue('held') FROM generate_series(1, 2);\nPREPARE TRANSACTION 'p:client_id';\n"
 	. "\\sleep 20 ms\n\\if random(1, 2) = 1\nCOMMIT PREPARED 'p:client_id';\n\\else\nROLLBACK PREPARED 'p:client_id';\n\\endif\n");
-append_to_file("$dir/churn", "SELECT churn();\n");
-append_to_file("$dir/plain", "SELECT plain('$dir');\n");
+append_to_file("$dir/churn", "${draw}SELECT setseed(:r / 1e6), churn();\n");
+append_to_file("$dir/plain", "${draw}SELECT setseed(:r / 1e6), plain('$dir');\n");
 
 # Starts sessions that run the scripts for a while; returns the harness.
 sub sessions

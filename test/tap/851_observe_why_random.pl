@@ -6,20 +6,18 @@ use strict;
 use warnings;
 
 use IPC::Run ();
+use List::Util 'shuffle';
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
 my $jobs = $ENV{JOBQ_FULL} ? 10_000 : 3000;
 my $sessions = 4;
-my $seed = $ENV{JOBQ_SEED} // time;
-srand $seed;
-note "JOBQ_SEED=$seed";
+my $seed = seed();
 
 my $node = jobq_server('why_random', 'jobq.max_sql_workers = 10', 'max_worker_processes = 30', 'fsync = off');
 $node->start;
-$node->safe_psql('postgres', "SELECT setseed(" . rand() . ')');
-$node->safe_psql('postgres', <<'END');
+$node->safe_psql('postgres', setseed($seed, 1) . ";\n" . <<'END');
 CREATE EXTENSION jobq;
 CREATE TABLE gate (name text);
 CREATE FUNCTION ok(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
@@ -54,7 +52,7 @@ wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.jobs WHERE job_type LIKE '%h
 sql(<<"END");
 SELECT jobq.set_signal('busy', true), (SELECT count(jobq.pause_job_type(name)) FROM types WHERE paused);
 END
-sql(<<"END");
+sql(setseed($seed, 2) . ";\n" . <<"END");
 WITH made AS (
   SELECT jobq.enqueue(t.name, priority => (random() * 3)::int, delay => CASE WHEN c.delayed THEN interval '1 day' END,
                       concurrency_key => CASE WHEN c.keyed THEN 'k' END, tenant => CASE WHEN c.of_full THEN 'full' WHEN random() < 0.5 THEN 'other' END) AS id,
@@ -124,7 +122,7 @@ sub others_end
 
 others_end('at first');
 answers_agree('at first');
-foreach my $cause (sort { rand() <=> 0.5 } keys %removal)
+foreach my $cause (shuffle(sort keys %removal))
 {
 	sql($removal{$cause});
 	sql("INSERT INTO removed VALUES ('$cause')");

@@ -2,9 +2,8 @@
 // that is not documented, none of 500, 504 and 507, and each answer as its schema says.
 import { basic, fc, load, ok, send, target } from './contract.mjs';
 
-const { main, fuzzers, password, names } = JSON.parse(process.env.JOBQ_CONTRACT);
+const { main, fuzzers, password, names, seed } = JSON.parse(process.env.JOBQ_CONTRACT);
 const runs = Number(process.env.FUZZ_RUNS || 3000);
-const seed = Number(process.env.SEED || Math.floor(Math.random() * 2 ** 31));
 const contract = await load(main, basic(fuzzers[0], password));
 // ids, tokens and names that answers had: the next requests use them
 const seen = { uuid: new Set(names.jobs), text: new Set(names.texts), cursor: new Set(), token: new Set(['x']) };
@@ -121,10 +120,10 @@ async function check(made) {
     learn(JSON.parse(answer.text));
 }
 
-console.log(`# SEED=${seed} FUZZ_RUNS=${runs}`);
+console.log(`# JOBQ_SEED=${seed} FUZZ_RUNS=${runs}`);
 const result = await fc.check(fc.asyncProperty(fc.constantFrom(...contract.operations).chain(request), check),
-  { seed, numRuns: runs, endOnFailure: true });
+  { seed: Number(seed), numRuns: runs, endOnFailure: true });
 console.log(`# ${Object.entries(counts).map(([status, n]) => `${status}: ${n}`).join(', ')}`);
-ok(!result.failed, `${runs} requests with arguments made from the schemas`, `SEED=${seed}: ${result.errorInstance?.message ?? ''}`.replaceAll('\n', '\n# '));
+ok(!result.failed, `${runs} requests with arguments made from the schemas`, `JOBQ_SEED=${seed}: ${result.errorInstance?.message ?? ''}`.replaceAll('\n', '\n# '));
 ok(result.failed || counts[200] > runs / 20, 'some of them are answered with 200', JSON.stringify(counts));
 process.exit(0);

@@ -49,6 +49,7 @@ run_node(\%config, "$FindBin::Bin/statuses.mjs");
 $config{names} = {
 	jobs => [ split /\n/, $node->safe_psql('postgres', 'SELECT id FROM jobq.jobs LIMIT 100') ],
 	texts => [ split /\n/, $node->safe_psql('postgres', "SELECT name FROM jobq.job_types UNION SELECT unnest('{acme,f1,f2,f3}'::text[])") ] };
+$config{seed} = seed();
 run_node(\%config, "$FindBin::Bin/fuzz.mjs");
 $config{answers} = delete $ENV{JOBQ_ANSWERS};
 run_node(\%config, "$FindBin::Bin/answers.mjs") if $config{answers} && glob "$config{answers}/*";
