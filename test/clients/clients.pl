@@ -250,13 +250,13 @@ sub slow_job
 	return ($id, $gate);
 }
 
-# Waits until the job has the status; tests a condition.
+# Waits until the job has the status; tests a condition, with the mark '!' in its name.
 sub ends
 {
-	my ($id, $status, $condition) = @_;
+	my ($id, $status, $condition, $mark) = @_;
 
 	wait_sql($node, "SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'", "the job is $status");
-	return must(sql("SELECT $condition FROM jobq.jobs WHERE id = '$id'") eq 't', $condition)
+	return must(sql("SELECT $condition FROM jobq.jobs WHERE id = '$id'") eq 't', ($mark // '') . $condition)
 	  || diag(sql("SELECT to_jsonb(j) FROM jobq.jobs j WHERE id = '$id'"));
 }
 
@@ -625,7 +625,7 @@ sub sigterm_finishes
 	my $left = enqueue('echo', '{}');
 	open_gate($gate);
 	must(exit_of($worker) == 0, 'the worker ends with code 0');
-	ends($id, 'completed', 'runs = 1');
+	ends($id, 'completed', 'runs = 1', '!');
 	return ends($left, 'pending', 'attempts = 0');
 }
 
@@ -636,7 +636,7 @@ sub sigterm_releases
 
 	stop_worker($worker);
 	wait_log($worker, $_, job_id => $id) foreach 'handler_stopped', 'job_released';
-	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
 }
 
 # The signal comes when psql has the answer of the claim and is about to end; several times,
@@ -707,7 +707,7 @@ sub killed_in_claim
 	must(exit_of($worker) == 9, 'it is killed');
 	my $id = enqueue('echo', '{}');
 	my $second = worker(types => 'echo');
-	ends($id, 'completed', 'runs = 1');
+	ends($id, 'completed', 'runs = 1', '!');
 	return stop_worker($second);
 }
 
@@ -729,7 +729,7 @@ sub terminated_in_run
 
 	terminate($worker, 'true');
 	open_gate($gate);
-	ends($id, 'completed', 'runs = 1');
+	ends($id, 'completed', 'runs = 1', '!');
 	echoes();
 	return stop_worker($worker);
 }
@@ -747,7 +747,7 @@ sub terminated_in_complete
 	wait_log($worker, 'reconnecting');
 	$holder->query_safe('ROLLBACK');
 	$holder->quit;
-	ends($id, 'completed', 'runs = 1');
+	ends($id, 'completed', 'runs = 1', '!');
 	echoes();
 	return stop_worker($worker);
 }
@@ -764,7 +764,7 @@ sub terminated_in_effect
 	$holder->query_safe('SELECT pg_advisory_unlock(16)');
 	$holder->quit;
 	ends($id, 'completed', q(runs > 1 AND result = '{"effect": true}'));
-	must(sql("SELECT count(*) FROM effects WHERE job = '$id'") eq '1', 'its effect is there once');
+	must(sql("SELECT count(*) FROM effects WHERE job = '$id'") eq '1', '!its effect is there once');
 	return stop_worker($worker);
 }
 
@@ -779,7 +779,7 @@ sub server_restart
 		$node->stop($way);
 		$node->start;
 		open_gate($gate);
-		ends($id, 'completed', 'runs = 1');
+		ends($id, 'completed', 'runs = 1', '!');
 	}
 	echoes();
 	return stop_worker($worker);
@@ -803,7 +803,7 @@ sub failover
 		$standby->promote;
 		$node = $standby;
 		open_gate($gate);
-		ends($id, 'completed', 'runs = 1');
+		ends($id, 'completed', 'runs = 1', '!');
 		echoes();
 		stop_worker($worker);
 	};
@@ -1065,7 +1065,7 @@ sub second_sigterm
 	wait_log($worker, 'stopping');
 	stop_worker($worker);
 	wait_log($worker, 'job_released', job_id => $id);
-	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
 }
 
 # Holds the row of the job until a heartbeat waits for it; returns the session.
@@ -1699,7 +1699,7 @@ sub sigterm_deaf_handler
 
 	wait_log($worker, 'job_started', job_id => $id);
 	stop_worker($worker);
-	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
 }
 
 # Kills one of three workers each time that a twentieth of the jobs is done; fewer jobs for slow
@@ -1724,9 +1724,9 @@ sub random_kills
 	wait_empty('effect');
 	must($kills == 20, 'twenty workers were killed');
 	must(sql(qq(SELECT count(*) = $jobs FROM jobq.jobs j WHERE job_type = 'effect' AND status = 'completed' AND created_at > '$began'
-		AND EXISTS (SELECT FROM effects WHERE job = j.id))) eq 't', "$jobs jobs are completed and have an effect");
+		AND EXISTS (SELECT FROM effects WHERE job = j.id))) eq 't', "!$jobs jobs are completed and have an effect");
 	must(sql("SELECT count(*) = $jobs AND count(DISTINCT job) = $jobs AND count(DISTINCT token) = $jobs FROM effects") eq 't',
-		'each has one effect, under one token');
+		'!each has one effect, under one token');
 	foreach (@workers)
 	{
 		wait_log($_, 'started');    # before it, SIGTERM ends a process that has no handler of it yet

@@ -192,12 +192,14 @@ sub wait_log
 	return must(0, $what);
 }
 
-# A test that ends its scenario when it fails, because the next steps depend on it.
+# A test that ends its scenario when it fails, because the next steps depend on it.  The name begins
+# with the scenario, or with the ! that $what begins with.
 sub must
 {
 	my ($true, $what) = @_;
+	my $mark = $what =~ s/^!// ? '!' : '';
 
-	ok($true, "$main::scenario: $what") or die "ended\n";
+	ok($true, "$mark$main::scenario: $what") or die "ended\n";
 	return 1;
 }
 
