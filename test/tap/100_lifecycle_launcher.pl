@@ -124,7 +124,7 @@ wait_status($node, 'two', $id, 'completed', 'and jobs run');
 
 # ---------- a database that is closed for a time ----------
 
-sub gone { return wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'two' AND backend_type LIKE 'jobq%'", $_[0]); }
+sub gone { return wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = '@{[ $_[1] // 'two' ]}' AND backend_type LIKE 'jobq%'", $_[0]); }
 
 # the schedule is due in years: it keeps a conductor there
 $node->safe_psql('two', q{SELECT jobq.schedule('rare', '0 0 29 2 *', 'sleeper')});
@@ -178,8 +178,9 @@ $node->restart;
 wait_for_sql($node, "SELECT count(*) = 5 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'", 'the others run after a restart');
 $node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = true WHERE datname = 'two'});
 wait_dispatcher($node, 'two', 'so has one that was closed at the start, by whatever command it is opened');
+$node->safe_psql('two', q{SELECT jobq.pause_job_type('sleeper', 'test')});
 foreach my $call (q{SELECT jobq.start_all()}, q{SELECT count(*) FROM jobq.list_jobs()}, q{SELECT jobq.cancel_jobs('sleeper')}, q{SELECT jobq.alter_job_type('sleeper', base_priority => 1)},
-	q{SELECT jobq.heartbeat(gen_random_uuid(), gen_random_uuid())})
+	q{SELECT jobq.heartbeat(gen_random_uuid(), gen_random_uuid())}, q{SELECT jobq.resume_job_type('sleeper')})
 {
 	$node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = false WHERE datname = 'two'});
 	$node->reload;
@@ -188,6 +189,17 @@ foreach my $call (q{SELECT jobq.start_all()}, q{SELECT count(*) FROM jobq.list_j
 	$node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = true WHERE datname = 'two'});
 	$node->safe_psql('two', $call);
 	wait_dispatcher($node, 'two', "asked for by $call");
+}
+foreach ([ 'two', 'renamed' ], [ 'renamed', 'two' ])
+{
+	my ($former, $name) = @$_;
+
+	$node->safe_psql('postgres', "ALTER DATABASE $former ALLOW_CONNECTIONS false");
+	gone('closed', $former);
+	$node->safe_psql('postgres', "ALTER DATABASE $former RENAME TO $name");
+	$node->safe_psql('postgres', "ALTER DATABASE $name ALLOW_CONNECTIONS true");
+	wait_dispatcher($node, $name, "closed, renamed from $former to $name and opened");
+	wait_status($node, $name, $node->safe_psql($name, q{SELECT jobq.enqueue('sleeper')}), 'completed', 'jobs run there');
 }
 $node->safe_psql('postgres', 'ALTER DATABASE two CONNECTION LIMIT 0');
 $node->restart;
