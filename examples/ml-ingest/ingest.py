@@ -2,14 +2,16 @@
 
 Skipped is for what no other attempt can change; any other exception may pass.
 """
-import hashlib, os, subprocess, tempfile
+import hashlib, os, signal, subprocess, tempfile
 from contextvars import ContextVar
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 MOST = 200_000      # characters of a text that are kept
 MODEL = "/usr/share/pocketsphinx/model/en-us/"
-limits = ContextVar("limits", default=())       # in front of each command, set by worker.py
+# set by worker.py
+limits = ContextVar("limits", default=())       # in front of each command
+check = ContextVar("check", default=lambda: None)       # raises when the work must stop
 
 
 class Skipped(Exception):
@@ -28,12 +30,21 @@ def fetch(url):
 
 
 def run(*command):
-    """Runs a program; returns its stdout."""
-    done = subprocess.run([*limits.get(), *command], stdin=subprocess.DEVNULL, capture_output=True,
-                          env={**os.environ, "OMP_THREAD_LIMIT": "1"})
-    if done.returncode:
-        raise RuntimeError(f"{command[0]}: exit code {done.returncode}: {done.stderr.decode()[-500:]}")
-    return done.stdout
+    """Runs a program; returns its stdout.  When the work must stop, its process group is killed."""
+    with subprocess.Popen([*limits.get(), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          process_group=0, env={**os.environ, "OMP_THREAD_LIMIT": "1"}) as program:
+        try:
+            while program.returncode is None:
+                try:
+                    output, errors = program.communicate(timeout=0.2)
+                except subprocess.TimeoutExpired:
+                    check.get()()
+        except BaseException:
+            os.killpg(program.pid, signal.SIGKILL)
+            raise
+    if program.returncode:
+        raise RuntimeError(f"{command[0]}: exit code {program.returncode}: {errors.decode()[-500:]}")
+    return output
 
 
 def ocr(path):
@@ -97,9 +108,12 @@ def transcript(sound, model=[]):
         model[:] = Decoder(config), 0
     model[1] += 1
     model[0].start_utt()
-    for second in range(0, len(sound), 32000):      # other threads run in between
-        model[0].process_raw(sound[second:second + 32000], False, False)
-    model[0].end_utt()
+    try:
+        for second in range(0, len(sound), 32000):      # other threads run in between
+            check.get()()
+            model[0].process_raw(sound[second:second + 32000], False, False)
+    finally:
+        model[0].end_utt()
     return model[0].hyp().hypstr if model[0].hyp() else "", model[1]
 
 

@@ -15,13 +15,15 @@ def concurrency(name):
     return int(os.environ.get("VOID_CONCURRENCY_" + name.upper().replace(".", "_"), TYPES[name][0]))
 
 
-worker = jobq.Worker(concurrency=sum(map(concurrency, TYPES)), log=lambda *_, **__: None)
+# A heartbeat, each third of the lease, hears of a cancel.
+worker = jobq.Worker(concurrency=sum(map(concurrency, TYPES)), lease=30, log=lambda *_, **__: None)
 
 
 def register(name, work):
     @worker.handler(name, concurrency=concurrency(name))
     def handle(job):
         ingest.limits.set(("prlimit", f"--as={TYPES[name][1] * 1_000_000}"))
+        ingest.check.set(job.check)
         try:
             result = work(job.payload["url"])
         except ingest.Skipped as reason:
