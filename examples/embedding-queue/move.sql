@@ -1,12 +1,6 @@
 -- Moves embedding_retry_queue to jobq.  The old workers and writers are stopped; the type has no
--- job yet.
+-- job yet.  A move that was interrupted goes on when the script runs again.
 \set ON_ERROR_STOP 1
-DO $$ BEGIN
-  IF EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'embed') THEN
-    RAISE EXCEPTION 'job type "embed" has jobs already';
-  END IF;
-END $$;
-
 -- Enqueues the rows in one of these statuses.
 CREATE FUNCTION pg_temp.enqueue_rows(statuses text[]) RETURNS bigint LANGUAGE sql AS $$
   SELECT count(*) FROM jobq.enqueue_jobs((
@@ -22,14 +16,23 @@ CREATE FUNCTION pg_temp.enqueue_rows(statuses text[]) RETURNS bigint LANGUAGE sq
 $$;
 
 -- Failed rows become dead letters: each is claimed, and fails with the error that it had.
--- Meanwhile the type has no limits and raises no alerts.
-SELECT coalesce(rate_limit, 0) AS rate, options FROM jobq.job_types WHERE name = 'embed' \gset
+-- Meanwhile the type has no limits and raises no alerts; the table embedding_move has its settings.
+BEGIN;
+SELECT to_regclass('embedding_move') IS NULL AS begins \gset
+\if :begins
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'embed') THEN
+    RAISE EXCEPTION 'job type "embed" has jobs already';
+  END IF;
+END $$;
+CREATE TABLE embedding_move AS SELECT coalesce(rate_limit, 0) AS rate, options FROM jobq.job_types WHERE name = 'embed';
 SELECT jobq.alter_job_type('embed', rate_limit => 0, options => '{"min_batch": null, "alert": false, "events": "none"}') \g /dev/null
-SELECT pg_temp.enqueue_rows('{failed}') AS failed \gset
-SELECT set_config('move.failed', :'failed', false) \g /dev/null
+SELECT pg_temp.enqueue_rows('{failed}') \g /dev/null
+\endif
+COMMIT;
 DO $$
 DECLARE
-  waiting bigint := current_setting('move.failed');
+  waiting bigint := (SELECT count(*) FROM jobq.jobs WHERE job_type = 'embed' AND status IN ('pending', 'retry', 'running'));
   done bigint;
 BEGIN
   WHILE waiting > 0 LOOP
@@ -42,14 +45,16 @@ BEGIN
     waiting := waiting - done;
   END LOOP;
 END $$;
-SELECT jobq.alter_job_type('embed', rate_limit => :rate,
-                           options => '{"min_batch": null, "alert": null, "events": null}'::jsonb || :'options') \g /dev/null
 
--- Rows that wait, and those that a worker had when it was stopped, in one transaction with the end
--- of the old table.
+-- Rows that wait, and those that a worker had when it was stopped, in one transaction with the
+-- settings and the end of the old table.
 BEGIN;
 LOCK TABLE embedding_retry_queue;
+SELECT jobq.alter_job_type('embed', rate_limit => rate, options => '{"min_batch": null, "alert": null, "events": null}' || options)
+  FROM embedding_move \g /dev/null
+DROP TABLE embedding_move;
 SELECT pg_temp.enqueue_rows('{pending,processing}') AS waiting \gset
+SELECT count(*) AS failed FROM embedding_retry_queue WHERE status = 'failed' \gset
 ALTER TABLE embedding_retry_queue RENAME TO embedding_retry_queue_old;
 COMMIT;
 \echo '   moved' :waiting 'jobs and' :failed 'dead letters'
