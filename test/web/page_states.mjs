@@ -276,7 +276,7 @@ async function hidden() {
   page.on('request', (request) => { seen.push(request.url()); });
   await sql(`SELECT jobq.create_job_type('not seen')`);
   await ann.signIn('ann');
-  await ann.go('#/jobs', 'acme');
+  await ann.go('#/jobs?tenant=acme', 'acme');
   await streaming();
   seen = [];
   await until(async () => await traffic() && seen.some((url) => url.includes('/api/v1/jobs')), 'the stream makes the list be read');
