@@ -253,6 +253,7 @@ previewed(Call *call, const PgError *error)
 {
 	const Action *action = call->state;
 	Buf		   *body = &call->request->reply.body;
+	Buf			detail = {0};
 	const char *early;
 	Bulk	   *b;
 
@@ -264,7 +265,9 @@ previewed(Call *call, const PgError *error)
 	}
 	if (!make_room(call->person))
 	{
-		problem_reply(call->request, 429, "8 bulk actions of this user run already");
+		buf_printf(&detail, "%d bulk actions of this user run already", BULKS_A_PERSON);
+		problem_reply(call->request, 429, detail.data);
+		buf_free(&detail);
 		return;
 	}
 	b = new_bulk(call, action);
