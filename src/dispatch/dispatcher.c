@@ -58,7 +58,7 @@
 #include "shared/wakeups.h"
 #include "workers/cancel_requests.h"
 #include "workers/claimers.h"
-#include "workers/executor_results.h"
+#include "workers/executor_reports.h"
 #include "workers/take_back.h"
 
 static JobqDb *db;
@@ -181,7 +181,7 @@ suspended_turn(void)
 	(void) claimers_take();
 	claimers_answer();
 	executors_take_back(true);
-	(void) executors_collect(mono_now());
+	(void) executor_reports_take(mono_now());
 	CommitTransactionCommand();
 	if (db_must_leave(db) && !executors_any())
 	{

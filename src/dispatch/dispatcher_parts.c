@@ -29,9 +29,9 @@
 #include "workers/cancel_requests.h"
 #include "workers/claimers.h"
 #include "workers/executor_pool.h"
-#include "workers/executor_results.h"
+#include "workers/executor_reports.h"
 #include "workers/former_claims.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 #include "workers/leases.h"
 #include "workers/run_starts.h"
 #include "workers/take_back.h"
@@ -99,7 +99,7 @@ static const DispatcherPart parts[] = {
 	{"claimers", .init = claimers_init, .recover = claimers_recover},
 	{"run starts", .init = runs_init},
 	{"workers", .init = workers_init},
-	{"returned jobs", .init = held_jobs_init, .next_timer = held_next_timer},
+	{"returned jobs", .init = returned_jobs_init, .next_timer = returned_jobs_next_timer},
 	{"taking back", .next_timer = take_back_next_timer},
 	{"cancels", .init = cancels_init, .next_timer = cancels_next_timer},
 	{"inbox", .init = inbox_init},

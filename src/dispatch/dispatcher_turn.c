@@ -41,9 +41,9 @@
 #include "workers/cancel_requests.h"
 #include "workers/claimers.h"
 #include "workers/executor_pool.h"
-#include "workers/executor_results.h"
+#include "workers/executor_reports.h"
 #include "workers/former_claims.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 #include "workers/leases.h"
 #include "workers/run_starts.h"
 #include "workers/take_back.h"
@@ -247,7 +247,7 @@ dispatcher_turn(void)
 	check_extension();
 	check_fit();
 	/* starts are noted for all limits */
-	reports = registry_known && executors_collect(mono);
+	reports = registry_known && executor_reports_take(mono);
 	read_drain();
 	registry_locked = !lock_registry();
 	(void) claimers_take();		/* before the publications: a claim gets what was committed before it */

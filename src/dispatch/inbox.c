@@ -17,7 +17,7 @@
 #include "dispatch/wakeup_filter.h"
 #include "limits/concurrency_keys.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 #define TAKE_AT_ONCE		256		/* publications copied under the spinlock */
 

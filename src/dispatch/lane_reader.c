@@ -26,7 +26,7 @@
 #include "workers/claim_scopes.h"
 #include "workers/former_claims.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 #define SWEEP_ENTRIES		2000	/* index entries read at a time */
 #define LEASE_ENTRIES		5000	/* the same for leases */

@@ -8,7 +8,7 @@
 
 #include "dispatch/admission.h"
 #include "dispatch/trouble.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 static JobqDb *db;
 

@@ -18,7 +18,7 @@
 #include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 typedef struct PendingCancel
 {

@@ -29,7 +29,7 @@
 #include "limits/type_state.h"
 #include "tables/queue_table.h"
 #include "workers/claim_scopes.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 #define MAX_SCOPES		256		/* without those of all tenants */
 #define ALL_TENANTS		(-1)

@@ -15,7 +15,7 @@
 #include "workers/assign_job.h"
 #include "workers/lease_table.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 typedef struct Settling
 {

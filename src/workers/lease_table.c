@@ -25,7 +25,7 @@
 #include "workers/former_claims.h"
 #include "workers/lease_table.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 #define KEY_LISTS	4096
 

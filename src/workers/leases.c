@@ -36,7 +36,7 @@
 #include "workers/former_claims.h"
 #include "workers/lease_table.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 static JobqDb *db;
 static MemoryContext lasting;

@@ -9,7 +9,7 @@
 
 #include "workers/cancel_requests.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 #include "workers/take_back.h"
 
 #define TAKE_BACK_US		INT64CONST(100000)

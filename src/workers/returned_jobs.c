@@ -1,5 +1,5 @@
 /*
- * held_jobs.c
+ * returned_jobs.c
  *	  Jobs that come back from an executor.
  *
  * Most go back to their lane at once.  Jobs that can't (a commit that failed
@@ -13,7 +13,7 @@
 
 #include "base/grow_array.h"
 #include "limits/type_state.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 
 typedef struct Held
 {
@@ -31,7 +31,7 @@ static int	nheld = 0;
 static int	held_size = 0;
 
 void
-held_jobs_init(MemoryContext context, JobqDb *db)
+returned_jobs_init(MemoryContext context, JobqDb *db)
 {
 	lasting = context;
 }
@@ -167,7 +167,7 @@ held_drop(const pg_uuid_t *id)
 }
 
 MonoTime
-held_next_timer(MonoTime now)
+returned_jobs_next_timer(MonoTime now)
 {
 	MonoTime	next = DT_NOEND;
 

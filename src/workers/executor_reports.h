@@ -1,14 +1,14 @@
 /*
- * executor_results.h
+ * executor_reports.h
  *	  Reports of executors.
  */
-#ifndef JOBQ_EXECUTOR_RESULTS_H
-#define JOBQ_EXECUTOR_RESULTS_H
+#ifndef JOBQ_EXECUTOR_REPORTS_H
+#define JOBQ_EXECUTOR_REPORTS_H
 
 /*
  * Reads reports, forgets executors that have ended; true if anything has
  * changed.
  */
-extern bool executors_collect(MonoTime now);
+extern bool executor_reports_take(MonoTime now);
 
 #endif

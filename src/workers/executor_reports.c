@@ -1,5 +1,5 @@
 /*
- * executor_results.c
+ * executor_reports.c
  *	  Reads the reports of executors: attached, a job ended and how, process
  *	  gone.
  *
@@ -17,9 +17,9 @@
 #include "limits/concurrency_keys.h"
 #include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
-#include "workers/executor_results.h"
+#include "workers/executor_reports.h"
 #include "workers/leases.h"
-#include "workers/held_jobs.h"
+#include "workers/returned_jobs.h"
 #include "workers/take_back.h"
 
 #define CANCEL_RETRY_US		INT64CONST(500000)
@@ -162,7 +162,7 @@ never_came(Executor *e)
 }
 
 bool
-executors_collect(MonoTime now)
+executor_reports_take(MonoTime now)
 {
 	bool		changed = false;
 

@@ -1,14 +1,14 @@
 /*
- * held_jobs.h
+ * returned_jobs.h
  *	  Jobs that come back from an executor: into their lane, held for a while,
  *	  forgotten, or read again.
  */
-#ifndef JOBQ_HELD_JOBS_H
-#define JOBQ_HELD_JOBS_H
+#ifndef JOBQ_RETURNED_JOBS_H
+#define JOBQ_RETURNED_JOBS_H
 
 #include "lanes/lanes.h"
 
-extern void held_jobs_init(MemoryContext context, JobqDb *db);
+extern void returned_jobs_init(MemoryContext context, JobqDb *db);
 /* Returns the job's lane; makes one if there is none. */
 extern Lane *lane_of(const JobRef *ref);
 /* Puts a job back into its lane. */
@@ -41,7 +41,7 @@ extern void held_release(MonoTime now);
 extern void held_drop(const pg_uuid_t *id);
 /* Forgets all held jobs: a full scan reads them again. */
 extern void held_forget(void);
-extern MonoTime held_next_timer(MonoTime now);
+extern MonoTime returned_jobs_next_timer(MonoTime now);
 
 extern bool probes_pending(void);
 
