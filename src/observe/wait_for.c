@@ -17,7 +17,7 @@
  *
  * A job that the caller may not see does not exist.
  *
- * A job that was not kept is answered from memory (recent_results.c).  An id
+ * A job that was not kept is answered from memory (recent_ends.c).  An id
  * that names no job, or one that memory has lost, is an error at once.  NULL
  * means that the time is up, nothing else.
  */
@@ -46,7 +46,7 @@
 #include "lifecycle/release.h"
 #include "registry/job_types.h"
 #include "security/access.h"
-#include "settle/recent_results.h"
+#include "settle/recent_ends.h"
 #include "shared/current_job.h"
 #include "shared/wait_events.h"
 #include "shared/xact_changes.h"
@@ -212,7 +212,7 @@ may_see(Wait *wait)
 }
 
 static bool
-may_know_ending(Wait *wait, const RecentResult *ending)
+may_know_ending(Wait *wait, const RecentEnd *ending)
 {
 	JobType    *type = job_type_by_id(ending->type_id);
 
@@ -274,7 +274,7 @@ row_status(Wait *wait, HeapTuple row)
  * final status.  If it was never seen, only id, type and status are known.
  */
 static HeapTuple
-row_from_memory(Wait *wait, HeapTuple last, const RecentResult *ending)
+row_from_memory(Wait *wait, HeapTuple last, const RecentEnd *ending)
 {
 	int			columns[5];
 	Datum		values[5] = {0};
@@ -330,9 +330,9 @@ sleep_at_most(Wait *wait, long ms)
 static HeapTuple
 answer_for_missing(Wait *wait, HeapTuple last)
 {
-	RecentResult ending;
+	RecentEnd ending;
 
-	if (recall_result(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
+	if (recall_end(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
 		return row_from_memory(wait, last, &ending);
 	ereport(ERROR,
 			(errcode(ERRCODE_NO_DATA_FOUND),

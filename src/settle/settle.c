@@ -31,7 +31,7 @@
 #include "settle/attempt_events.h"
 #include "settle/failure_codes.h"
 #include "settle/hooks.h"
-#include "settle/recent_results.h"
+#include "settle/recent_ends.h"
 #include "settle/settle.h"
 #include "settle/settle_counts.h"
 #include "shared/publish_ends.h"
@@ -262,7 +262,7 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o)
 		ledger_move_to_history(ledger, job, values, nulls);
 	else
 	{
-		remember_result(job, status);
+		remember_end(job, status);
 		table_delete_row(&ledger->queue, &job->tid);
 	}
 	if (type && type->has_hooks)
@@ -321,7 +321,7 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 		stat_dead_letters(JOB_INT(job, Q_type_id), 1);
 	}
 	else
-		remember_result(job, JOB_ERROR);
+		remember_end(job, JOB_ERROR);
 	table_delete_row(&ledger->queue, &job->tid);
 }
 

@@ -15,11 +15,11 @@
 
 /*
  * Outcomes of jobs that have ended without a row in history, for wait_for
- * (recent_results.c).  Under JobqDb.mutex.
+ * (recent_ends.c).  Under JobqDb.mutex.
  */
 #define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
-#define JOBQ_RECENT_RESULTS	512
-typedef struct RecentResult
+#define JOBQ_RECENT_ENDS	512
+typedef struct RecentEnd
 {
 	pg_uuid_t	id;
 	int32		type_id;
@@ -28,14 +28,14 @@ typedef struct RecentResult
 								 * Invalid: it has committed */
 	char		tenant[64];		/* for the right to see the result: access.h */
 	char		enqueued_by[ENQUEUER_SIZE];
-} RecentResult;
+} RecentEnd;
 
-typedef struct RecentResults
+typedef struct RecentEnds
 {
-	uint32		count;			/* ever; the last JOBQ_RECENT_RESULTS of them are
+	uint32		count;			/* ever; the last JOBQ_RECENT_ENDS of them are
 								 * kept */
-	RecentResult results[JOBQ_RECENT_RESULTS];
-} RecentResults;
+	RecentEnd ends[JOBQ_RECENT_ENDS];
+} RecentEnds;
 
 #define JOBQ_MAX_WAITERS	64
 

@@ -301,7 +301,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->requests.reload = false;
 	db->requests.ncancels = 0;
 	db->requests.nreserved = 0;
-	db->recent_results.count = 0;
+	db->recent_ends.count = 0;
 	db->marks.njobs = 0;
 	db->breakers.ntypes = 0;
 	db->breakers.nchanges = 0;

@@ -65,7 +65,7 @@
  *											dispatcher			drain(), health
  *
  *	 db_jobs.h, under mutex:
- *	 recent_results		recent_results.c	settlements			wait_for()
+ *	 recent_ends		recent_ends.c	settlements			wait_for()
  *	 wait_for			wait_for.c			wait_for(),			wait_for()
  *											settlements
  *	 disk				disk_watch.c		maintenance			enqueue, health
@@ -144,7 +144,7 @@ typedef struct JobqDb
 	Successors	successors;
 	KillSwitch	kill_switch;
 	ClaimList	claims;
-	RecentResults recent_results;
+	RecentEnds recent_ends;
 	DiskState	disk;
 	QueueSpace	space;
 	WaitFor		wait_for;

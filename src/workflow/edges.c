@@ -12,7 +12,7 @@
  * holds children of rule success: their edges stay until it is retried or
  * gone.
  *
- * A parent without a row that ended a moment ago is in recent_results.c: it
+ * A parent without a row that ended a moment ago is in recent_ends.c: it
  * kept nothing because the child's transaction began to wait after its end.
  */
 #include "jobq.h"
@@ -30,7 +30,7 @@
 
 #include "base/job_status.h"
 #include "base/relations.h"
-#include "settle/recent_results.h"
+#include "settle/recent_ends.h"
 #include "settle/release_blocked.h"
 #include "settle/settle.h"
 #include "shared/publish_ends.h"
@@ -74,9 +74,9 @@ typedef struct Batch
 static int
 recall_status(const pg_uuid_t *id)
 {
-	RecentResult ending;
+	RecentEnd ending;
 
-	if (!recall_result(my_db(), id, &ending))
+	if (!recall_end(my_db(), id, &ending))
 		return PARENT_GONE;
 	return ending.status == JOB_ERROR ? PARENT_DIED : ending.status;
 }

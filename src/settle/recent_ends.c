@@ -1,5 +1,5 @@
 /*
- * recent_results.c
+ * recent_ends.c
  *	  Results of the last jobs that were not kept, for jobq.wait_for.
  *
  * A job whose type keeps nothing leaves no row, and may have ended before a
@@ -18,10 +18,10 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#include "settle/recent_results.h"
+#include "settle/recent_ends.h"
 
 static JobqDb *noted_db = NULL;
-static RecentResult *notes = NULL;	/* of more than the ring holds, the last */
+static RecentEnd *notes = NULL;	/* of more than the ring holds, the last */
 static SubTransactionId *note_subids = NULL;
 static uint32 nnotes = 0;
 static uint32 first_written = 0;	/* in the ring, while we commit */
@@ -34,18 +34,18 @@ static uint32 nwritten = 0;
 static void
 write_notes(JobqDb *db, TransactionId xid)
 {
-	uint32		first = nnotes > JOBQ_RECENT_RESULTS ? nnotes - JOBQ_RECENT_RESULTS : 0;
+	uint32		first = nnotes > JOBQ_RECENT_ENDS ? nnotes - JOBQ_RECENT_ENDS : 0;
 
 	SpinLockAcquire(&db->mutex);
-	first_written = db->recent_results.count;
+	first_written = db->recent_ends.count;
 	for (uint32 i = first; i < nnotes; i++)
 	{
-		if (notes[i % JOBQ_RECENT_RESULTS].type_id == 0)
+		if (notes[i % JOBQ_RECENT_ENDS].type_id == 0)
 			continue;
-		notes[i % JOBQ_RECENT_RESULTS].xid = xid;
-		db->recent_results.results[db->recent_results.count++ % JOBQ_RECENT_RESULTS] = notes[i % JOBQ_RECENT_RESULTS];
+		notes[i % JOBQ_RECENT_ENDS].xid = xid;
+		db->recent_ends.ends[db->recent_ends.count++ % JOBQ_RECENT_ENDS] = notes[i % JOBQ_RECENT_ENDS];
 	}
-	nwritten = db->recent_results.count - first_written;
+	nwritten = db->recent_ends.count - first_written;
 	SpinLockRelease(&db->mutex);
 }
 
@@ -59,9 +59,9 @@ settle_notes(JobqDb *db, bool committed)
 	SpinLockAcquire(&db->mutex);
 	for (uint32 i = first_written; i != first_written + nwritten; i++)
 	{
-		RecentResult *e = &db->recent_results.results[i % JOBQ_RECENT_RESULTS];
+		RecentEnd *e = &db->recent_ends.ends[i % JOBQ_RECENT_ENDS];
 
-		if (db->recent_results.count - i > JOBQ_RECENT_RESULTS)
+		if (db->recent_ends.count - i > JOBQ_RECENT_ENDS)
 			continue;
 		e->xid = InvalidTransactionId;
 		if (!committed)
@@ -94,7 +94,7 @@ ending_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransacti
 {
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	for (uint32 i = 0; i < Min(nnotes, JOBQ_RECENT_RESULTS); i++)
+	for (uint32 i = 0; i < Min(nnotes, JOBQ_RECENT_ENDS); i++)
 	{
 		if (note_subids[i] >= subid)
 			notes[i].type_id = 0;
@@ -117,22 +117,22 @@ note_text(char *to, Size size, Job *job, int att)
 }
 
 void
-remember_result(Job *job, JobStatus status)
+remember_end(Job *job, JobStatus status)
 {
-	RecentResult *note;
+	RecentEnd *note;
 
 	noted_db = my_db();
 	if (noted_db == NULL)
 		return;
 	if (notes == NULL)
 	{
-		note_subids = MemoryContextAlloc(TopMemoryContext, JOBQ_RECENT_RESULTS * sizeof(SubTransactionId));
-		notes = MemoryContextAlloc(TopMemoryContext, JOBQ_RECENT_RESULTS * sizeof(RecentResult));
+		note_subids = MemoryContextAlloc(TopMemoryContext, JOBQ_RECENT_ENDS * sizeof(SubTransactionId));
+		notes = MemoryContextAlloc(TopMemoryContext, JOBQ_RECENT_ENDS * sizeof(RecentEnd));
 		RegisterXactCallback(ending_xact_callback, NULL);
 		RegisterSubXactCallback(ending_subxact_callback, NULL);
 	}
-	note_subids[nnotes % JOBQ_RECENT_RESULTS] = GetCurrentSubTransactionId();
-	note = &notes[nnotes++ % JOBQ_RECENT_RESULTS];
+	note_subids[nnotes % JOBQ_RECENT_ENDS] = GetCurrentSubTransactionId();
+	note = &notes[nnotes++ % JOBQ_RECENT_ENDS];
 	note->id = *JOB_ID(job);
 	note->type_id = JOB_INT(job, Q_type_id);
 	note->status = (int) status;
@@ -141,15 +141,15 @@ remember_result(Job *job, JobStatus status)
 }
 
 static bool
-find_ending(JobqDb *db, const pg_uuid_t *id, RecentResult *ending)
+find_ending(JobqDb *db, const pg_uuid_t *id, RecentEnd *ending)
 {
 	bool		found = false;
 
 	SpinLockAcquire(&db->mutex);
-	for (uint32 i = 1; i <= Min(db->recent_results.count, JOBQ_RECENT_RESULTS) && !found; i++)
+	for (uint32 i = 1; i <= Min(db->recent_ends.count, JOBQ_RECENT_ENDS) && !found; i++)
 	{
 		/* the newest first */
-		RecentResult *e = &db->recent_results.results[(db->recent_results.count - i) % JOBQ_RECENT_RESULTS];
+		RecentEnd *e = &db->recent_ends.ends[(db->recent_ends.count - i) % JOBQ_RECENT_ENDS];
 
 		found = memcmp(&e->id, id, sizeof(pg_uuid_t)) == 0;
 		if (found)
@@ -164,7 +164,7 @@ find_ending(JobqDb *db, const pg_uuid_t *id, RecentResult *ending)
  * counts if others see that commit.
  */
 bool
-recall_result(JobqDb *db, const pg_uuid_t *id, RecentResult *ending)
+recall_end(JobqDb *db, const pg_uuid_t *id, RecentEnd *ending)
 {
 	return db != NULL && find_ending(db, id, ending) &&
 		(!TransactionIdIsValid(ending->xid) ||
