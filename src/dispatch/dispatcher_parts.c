@@ -108,7 +108,7 @@ static const DispatcherPart parts[] = {
 	{"answers to why", .init = why_init, .next_timer = why_next_timer},
 	{"queue scan", .init = scan_init, .recover = mark_suspects},
 	{"maintenance", .init = maintenance_schedule_init, .turn = maintenance_schedule_turn, .next_timer = maintenance_schedule_next_timer},
-	{"conductor", .init = conductor_init, .turn = conductor_turn, .next_timer = conductor_next_timer},
+	{"conductor", .init = conductor_start_init, .turn = conductor_start_turn, .next_timer = conductor_start_next_timer},
 	{"statistics", .init = statistics_init, .next_timer = statistics_next_timer},
 	{"held lanes", .init = held_lanes_init},
 	{"notifications", .init = notify_init, .turn = notify_turn, .next_timer = notify_next_timer}

@@ -269,7 +269,7 @@ dispatcher_turn(void)
 		maintenance_partitions_soon();	/* now has other partitions */
 		want_all_lanes = true;
 	}
-	conductor_look();
+	conductor_start_look();
 	sweep_now = mono >= next_sweep;
 	if (sweep_now && types_lack_windows() && mono >= windows_retry)
 	{

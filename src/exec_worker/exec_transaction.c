@@ -27,14 +27,14 @@
 
 #define FINAL_TRIES		50		/* of 20 ms */
 
-typedef struct Turn
+typedef struct ExecTurn
 {
 	Settlements *settlements;	/* NULL: none */
 	Claims	   *claims;			/* NULL: none */
 	bool		take;			/* takes jobs from the slot, after the
 								 * settlements */
 	bool		final;			/* this process is exiting */
-} Turn;
+} ExecTurn;
 
 ErrorData *
 exec_in_transaction(void (*work) (void *arg), void *arg)
@@ -91,7 +91,7 @@ lock_queue_soon(void)
 static void
 write_turn(void *arg)
 {
-	Turn	   *turn = arg;
+	ExecTurn   *turn = arg;
 	bool		here = OidIsValid(jobq_relid("queue"));
 	Ledger		ledger;
 
@@ -117,7 +117,7 @@ write_turn(void *arg)
 static ErrorData *
 settle_alone(Settlements *one, bool final)
 {
-	Turn		turn = {.settlements = one, .final = final};
+	ExecTurn	turn = {.settlements = one, .final = final};
 	ErrorData  *error = exec_in_transaction(write_turn, &turn);
 
 	if (error == NULL)
@@ -128,7 +128,7 @@ settle_alone(Settlements *one, bool final)
 static bool
 claim_alone(Claims *one)
 {
-	Turn		turn = {.claims = one};
+	ExecTurn	turn = {.claims = one};
 
 	if (exec_in_transaction(write_turn, &turn) != NULL)
 		return false;
@@ -139,7 +139,7 @@ claim_alone(Claims *one)
 void
 exec_turn(bool final)
 {
-	Turn		turn = {.settlements = settlements_make(final), .take = true, .final = final};
+	ExecTurn	turn = {.settlements = settlements_make(final), .take = true, .final = final};
 
 	if (turn.settlements == NULL && (final || !exec_has_assigned()))
 		return;

@@ -26,7 +26,7 @@
  *	 conductor_runs.c			runs: their starts, and what they do next
  *	 conductor_sweep.c			runs whose news were lost
  *	 conductor_timers.c			timers of runs, one by one after an error
- *	 conductor_turns.c			tenants in turn
+ *	 tenants_in_turn.c			tenants in turn
  *	 conductor_held.c			what has failed alone, and waits
  *	 conductor_transaction.c	one transaction
  *

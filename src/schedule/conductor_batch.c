@@ -51,7 +51,7 @@ typedef struct WorkResult
 {
 	WorkResultKind	kind;
 	Schedule   *schedule;
-	TimestampTz missed_until;	/* see Turn */
+	TimestampTz missed_until;	/* see TickTurn */
 } WorkResult;
 
 typedef struct Batch
@@ -61,7 +61,7 @@ typedef struct Batch
 	int			n;
 	bool		single;
 	bool		foreign;		/* out: no schedule of ours */
-	Turn		turn;
+	TickTurn	turn;
 	Table		table;
 } Batch;
 

@@ -5,7 +5,7 @@
  * Parents that have ended come from EndNews (publish_ends.h), unless the
  * transaction that ended them has released all their children.  Up to
  * PARENTS_AT_ONCE of them are one transaction, tenants in turn
- * (conductor_turns.h), which waits for no flush: what
+ * (tenants_in_turn.h), which waits for no flush: what
  * a crash of the server takes back is found again by the pass.  The pass reads
  * all edges, marks their parents as awaited, and takes those that are not in
  * the queue; it runs at the start, when news were lost, when the sets of
@@ -31,7 +31,7 @@
 #include "schedule/conductor_runs.h"
 #include "schedule/conductor_sweep.h"
 #include "schedule/conductor_transaction.h"
-#include "schedule/conductor_turns.h"
+#include "schedule/tenants_in_turn.h"
 #include "shared/publish_ends.h"
 #include "tables/home.h"
 #include "tables/table_shape.h"
@@ -167,13 +167,13 @@ edges_take_news(void)
 
 /* ---------- transactions ---------- */
 
-typedef struct Turn
+typedef struct EdgesTurn
 {
 	Parent	   *parents;
 	int			n;
 	int			kept;			/* out */
 	bool		foreign;		/* out: not our tables, or a copy */
-} Turn;
+} EdgesTurn;
 
 /*
  * True if the tables are not ours to work with.  No edge matters before
@@ -195,7 +195,7 @@ is_foreign(void)
 static void
 apply(void *arg)
 {
-	Turn	   *turn = arg;
+	EdgesTurn  *turn = arg;
 
 	turn->foreign = is_foreign();
 	if (!turn->foreign)
@@ -206,7 +206,7 @@ apply(void *arg)
 static void
 read_part(void *arg)
 {
-	Turn	   *turn = arg;
+	EdgesTurn  *turn = arg;
 	Parent	   *parents;
 	int			n;
 
@@ -244,7 +244,7 @@ compare_places(const void *a, const void *b)
  * of them stays: it may have ended, been retried, and ended again.
  */
 static void
-take_ready(Turn *turn, int max)
+take_ready(EdgesTurn *turn, int max)
 {
 	int			n = Min(nready, max);
 	int		   *places = palloc(sizeof(int) * n);
@@ -271,7 +271,7 @@ take_ready(Turn *turn, int max)
 
 /* Sorts what a transaction has left: n parents were taken, the ids of which are given. */
 static void
-keep_parents(const Turn *turn, const pg_uuid_t *ids)
+keep_parents(const EdgesTurn *turn, const pg_uuid_t *ids)
 {
 	for (int i = 0; i < turn->kept; i++)
 	{
@@ -291,7 +291,7 @@ keep_parents(const Turn *turn, const pg_uuid_t *ids)
 
 /* Applies parents in one transaction; returns the error that has rolled it back. */
 static ErrorData *
-apply_some(Turn *turn)
+apply_some(EdgesTurn *turn)
 {
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * turn->n);
 	Parent	   *before = palloc(sizeof(Parent) * turn->n);
@@ -311,7 +311,7 @@ apply_some(Turn *turn)
 }
 
 static void
-apply_one(Turn *turn)
+apply_one(EdgesTurn *turn)
 {
 	Parent		parent = turn->parents[0];
 	ErrorData  *error = apply_some(turn);
@@ -333,10 +333,10 @@ apply_one(Turn *turn)
 static void
 apply_ready(void)
 {
-	Turn		turn = {0};
+	EdgesTurn	turn = {0};
 
 	if (nalone == 0)
-		take_turns(ready, sizeof(Parent), offsetof(Parent, tenant), nready, PARENTS_AT_ONCE);
+		put_tenants_in_turn(ready, sizeof(Parent), offsetof(Parent, tenant), nready, PARENTS_AT_ONCE);
 	take_ready(&turn, nalone > 0 ? 1 : PARENTS_AT_ONCE);
 	nalone = Max(nalone - 1, 0);
 	if (turn.n == 1)
@@ -353,7 +353,7 @@ static void
 apply_failed(void)
 {
 	HeldParent *held = held_due(&failed);
-	Turn		turn = {.n = 1};
+	EdgesTurn	turn = {.n = 1};
 
 	if (held == NULL)
 		return;
@@ -384,7 +384,7 @@ take_locked(MonoTime now)
 static void
 run_pass(void)
 {
-	Turn		turn = {0};
+	EdgesTurn	turn = {0};
 	ErrorData  *error = conductor_transaction(read_part, &turn);
 
 	if (error != NULL && !conductor_error_is_transient(error))

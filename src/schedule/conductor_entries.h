@@ -23,7 +23,7 @@ typedef struct ScheduleEntry
 	uint8		tries;			/* of such turns in a row */
 	TimestampTz due;			/* of its next turn; DT_NOEND: not by time */
 	TimestampTz tick;			/* the same without a deferral */
-	TimestampTz missed_until;	/* see Turn; of a turn that goes on */
+	TimestampTz missed_until;	/* see TickTurn; of a turn that goes on */
 	pairingheap_node node;
 } ScheduleEntry;
 

@@ -38,7 +38,7 @@
 #include "schedule/conductor_sweep.h"
 #include "schedule/conductor_timers.h"
 #include "schedule/conductor_transaction.h"
-#include "schedule/conductor_turns.h"
+#include "schedule/tenants_in_turn.h"
 #include "settle/settle.h"
 #include "shared/run_hand_outs.h"
 #include "shared/slots.h"
@@ -209,7 +209,7 @@ lock_start(Ledger *ledger, const RunStart *start, Job *job)
 	return queue_lock(&ledger->queue, &ref, job) == LOCK_OK && (job->status == JOB_PENDING || job->status == JOB_RETRY);
 }
 
-typedef struct Turn
+typedef struct RunsTurn
 {
 	RunStart   *starts;
 	int			nstarts;
@@ -219,7 +219,7 @@ typedef struct Turn
 	int			done;			/* out: of the starts or looks, the first ones */
 	TimestampTz next;			/* out: of timers */
 	bool		foreign;		/* out */
-} Turn;
+} RunsTurn;
 
 /* Ends the attempt of a run that could not be started. */
 static void
@@ -256,7 +256,7 @@ do_start(const RunStart *start, const ErrorData *error)
 static void
 do_starts(void *arg)
 {
-	Turn	   *turn = arg;
+	RunsTurn   *turn = arg;
 
 	turn->foreign = runs_are_foreign();
 	turn->done = turn->foreign ? turn->nstarts : 0;
@@ -267,7 +267,7 @@ do_starts(void *arg)
 static void
 do_looks(void *arg)
 {
-	Turn	   *turn = arg;
+	RunsTurn   *turn = arg;
 
 	turn->foreign = runs_are_foreign();
 	turn->done = turn->nlooks;
@@ -278,7 +278,7 @@ do_looks(void *arg)
 static void
 do_timers(void *arg)
 {
-	Turn	   *turn = arg;
+	RunsTurn   *turn = arg;
 	bool		isnull;
 	Datum		next;
 
@@ -307,7 +307,7 @@ warn(const char *what, const ErrorData *error)
 
 /* Ends the attempt of a run whose start has raised an error. */
 static void
-serve_failed_start(Turn *turn, ErrorData *error)
+serve_failed_start(RunsTurn *turn, ErrorData *error)
 {
 	turn->error = error;
 	error = conductor_transaction(do_starts, turn);
@@ -320,7 +320,7 @@ static void
 start_one(const RunStart *start)
 {
 	RunStart	copy = *start;	/* it may be in an entry */
-	Turn		turn = {.starts = &copy, .nstarts = 1};
+	RunsTurn	turn = {.starts = &copy, .nstarts = 1};
 	ErrorData  *error;
 	HeldStart  *held;
 
@@ -354,7 +354,7 @@ static int
 start_many(int n)
 {
 	RunStart	some[STARTS_AT_ONCE];
-	Turn		turn = {.starts = some};
+	RunsTurn	turn = {.starts = some};
 	int			left;
 
 	memcpy(some, starts, sizeof(RunStart) * n);
@@ -396,7 +396,7 @@ static void
 look_at_one(const pg_uuid_t *id)
 {
 	pg_uuid_t	copy = *id;
-	Turn		turn = {.looks = &copy, .nlooks = 1};
+	RunsTurn	turn = {.looks = &copy, .nlooks = 1};
 	ErrorData  *error = conductor_transaction(do_looks, &turn);
 	bool		transient = error != NULL && conductor_error_is_transient(error);
 
@@ -417,10 +417,10 @@ static void
 serve_list(LookList *list)
 {
 	pg_uuid_t	ids[LOOKS_AT_ONCE];
-	Turn		turn = {.looks = ids, .nlooks = Min(list->n, list->alone > 0 ? 1 : LOOKS_AT_ONCE), .done = 1};
+	RunsTurn	turn = {.looks = ids, .nlooks = Min(list->n, list->alone > 0 ? 1 : LOOKS_AT_ONCE), .done = 1};
 
 	if (list->alone == 0)
-		take_turns(list->looks, sizeof(Look), offsetof(Look, tenant), list->n, turn.nlooks);
+		put_tenants_in_turn(list->looks, sizeof(Look), offsetof(Look, tenant), list->n, turn.nlooks);
 	for (int i = 0; i < turn.nlooks; i++)
 		ids[i] = list->looks[i].id;
 	if (turn.nlooks == 1)
@@ -470,7 +470,7 @@ serve_held(void)
 static void
 serve_timers(void)
 {
-	Turn		turn = {0};
+	RunsTurn	turn = {0};
 	ErrorData  *error = conductor_transaction(do_timers, &turn);
 
 	if (error != NULL)

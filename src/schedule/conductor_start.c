@@ -28,7 +28,7 @@ static bool looked = false;
 static MonoTime retry = 0;
 
 void
-conductor_init(MemoryContext context, JobqDb *mine)
+conductor_start_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	looked = false;
@@ -56,7 +56,7 @@ has_row(Oid relid)
 
 /* Wants the conductor if there are schedules, jobs that wait for others, or runs. */
 void
-conductor_look(void)
+conductor_start_look(void)
 {
 	Oid			schedules = jobq_relid("schedules");
 	Oid			dependencies = jobq_relid("dependencies");
@@ -76,7 +76,7 @@ conductor_look(void)
 }
 
 void
-conductor_turn(MonoTime now)
+conductor_start_turn(MonoTime now)
 {
 	if (!db->schedule_news.wanted || now < retry || db->conductor.child.pid > 0)
 		return;
@@ -85,7 +85,7 @@ conductor_turn(MonoTime now)
 }
 
 MonoTime
-conductor_next_timer(MonoTime now)
+conductor_start_next_timer(MonoTime now)
 {
 	if (!db->schedule_news.wanted)
 		return DT_NOEND;

@@ -70,7 +70,7 @@ is_too_soon(Schedule *s, TimestampTz tick)
  * comes too soon.
  */
 static bool
-start(Turn *turn, Schedule *s, TimestampTz tick)
+start(TickTurn *turn, Schedule *s, TimestampTz tick)
 {
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
 
@@ -93,7 +93,7 @@ start(Turn *turn, Schedule *s, TimestampTz tick)
 }
 
 void
-turn_start_waiting(Turn *turn, Schedule *s)
+turn_start_waiting(TickTurn *turn, Schedule *s)
 {
 	TimestampTz tick = S_TIME(s, S_waiting_tick);
 
@@ -106,7 +106,7 @@ turn_start_waiting(Turn *turn, Schedule *s)
  * An older tick that waits goes first: the end of its job may not be heard yet.
  */
 static void
-start_by_overlap(Turn *turn, Schedule *s, TimestampTz tick)
+start_by_overlap(TickTurn *turn, Schedule *s, TimestampTz tick)
 {
 	if (!S_NULL(s, S_waiting_tick) && (s->overlap == OVERLAP_ALLOW || !turn_job_lives(turn, s)))
 		turn_start_waiting(turn, s);
@@ -156,7 +156,7 @@ time_before_newest(Schedule *s, TimestampTz newest, int limit)
 
 /* True if the ticks that are due count as missed: catch_up decides. */
 static bool
-is_missed(Turn *turn, Schedule *s, TimestampTz first)
+is_missed(TickTurn *turn, Schedule *s, TimestampTz first)
 {
 	if (first <= turn->missed_until)
 		return true;
@@ -185,7 +185,7 @@ count_dropped(Schedule *s, TimestampTz newest, int kept)
  * that are dropped; DT_NOEND: none is due.
  */
 static TimestampTz
-first_decision(Turn *turn, Schedule *s, Dropped *dropped)
+first_decision(TickTurn *turn, Schedule *s, Dropped *dropped)
 {
 	TimestampTz first = schedule_first_tick(s);
 	TimestampTz newest;
@@ -218,7 +218,7 @@ first_decision(Turn *turn, Schedule *s, Dropped *dropped)
  * was decided: later ones are for another turn.
  */
 static void
-decide_ticks(Turn *turn, Schedule *s)
+decide_ticks(TickTurn *turn, Schedule *s)
 {
 	Dropped		dropped;
 	TimestampTz first = first_decision(turn, s, &dropped);
@@ -255,7 +255,7 @@ turn_set_next(Schedule *s, TimestampTz next)
 }
 
 static void
-calendar_due(Turn *turn, Schedule *s)
+calendar_due(TickTurn *turn, Schedule *s)
 {
 	if (schedule_first_tick(s) <= turn->now)
 		decide_ticks(turn, s);
@@ -273,7 +273,7 @@ turn_set_next_after(Schedule *s, TimestampTz time)
 }
 
 static void
-after_due(Turn *turn, Schedule *s)
+after_due(TickTurn *turn, Schedule *s)
 {
 	TimestampTz tick = schedule_first_tick(s);
 
@@ -301,7 +301,7 @@ after_due(Turn *turn, Schedule *s)
 
 /* Ends a pause whose duration is over; ticks before its end are gone. */
 static void
-resume_in_time(Turn *turn, Schedule *s)
+resume_in_time(TickTurn *turn, Schedule *s)
 {
 	TimestampTz until = S_TIME(s, S_paused_until);
 
@@ -318,7 +318,7 @@ resume_in_time(Turn *turn, Schedule *s)
 }
 
 void
-turn_due(Turn *turn, Schedule *s)
+turn_due(TickTurn *turn, Schedule *s)
 {
 	bool		waited = !S_NULL(s, S_waiting_tick);
 
@@ -349,7 +349,7 @@ lasts(const ErrorData *error)
  * that waited, unless its job still lives, or the first that is due.
  */
 static TimestampTz
-take_refused(Turn *turn, Schedule *s)
+take_refused(TickTurn *turn, Schedule *s)
 {
 	TimestampTz tick = S_TIME(s, S_waiting_tick);
 	Dropped		dropped = {0};
@@ -368,7 +368,7 @@ take_refused(Turn *turn, Schedule *s)
 }
 
 void
-turn_refused(Turn *turn, Schedule *s, const ErrorData *error)
+turn_refused(TickTurn *turn, Schedule *s, const ErrorData *error)
 {
 	const char *trouble = schedule_trouble(s);
 	TimestampTz tick;

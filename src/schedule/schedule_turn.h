@@ -8,7 +8,7 @@
 #include "schedule/tick.h"
 
 /* A transaction of the conductor. */
-typedef struct Turn
+typedef struct TickTurn
 {
 	Enqueuer	e;
 	TimestampTz now;
@@ -20,7 +20,7 @@ typedef struct Turn
 	bool		own_job;		/* the last job that was found alive is the
 								 * schedule's own */
 	uint64		counts[TICK_OUTCOMES];	/* of ticks */
-} Turn;
+} TickTurn;
 
 /*
  * Each changes the schedule's columns; the caller writes the row.
@@ -28,19 +28,19 @@ typedef struct Turn
  * Decides the ticks up to now, at most ticks_left, and the end of a pause.
  * Raises the errors of tick_enqueue().
  */
-extern void turn_due(Turn *turn, Schedule *s);
+extern void turn_due(TickTurn *turn, Schedule *s);
 /* Acts on the end of one of its jobs. */
-extern void turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end);
+extern void turn_end(TickTurn *turn, Schedule *s, const ScheduledEnd *end);
 /* Acts on the end of the last job if that has left the queue unheard. */
-extern void turn_look(Turn *turn, Schedule *s);
+extern void turn_look(TickTurn *turn, Schedule *s);
 
 /* Looks at a row that a session has changed. */
-extern void turn_read(Turn *turn, Schedule *s);
+extern void turn_read(TickTurn *turn, Schedule *s);
 
 /*
  * Decides the ticks that such a call could not enqueue for this error: drops
  * them, or pauses the schedule.
  */
-extern void turn_refused(Turn *turn, Schedule *s, const ErrorData *error);
+extern void turn_refused(TickTurn *turn, Schedule *s, const ErrorData *error);
 
 #endif

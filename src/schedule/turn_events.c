@@ -16,7 +16,7 @@
 
 /* Adds an event of the schedule; level: the least of the type that wants it. */
 static void
-add_event(Turn *turn, Schedule *s, EventsLevel level, Event *event, Jsonb *data)
+add_event(TickTurn *turn, Schedule *s, EventsLevel level, Event *event, Jsonb *data)
 {
 	char	   *type_name = TextDatumGetCString(S_ATT(s, S_job_type));
 	JobType    *type = job_type_by_name(type_name);
@@ -44,7 +44,7 @@ begin_data(JsonBuild *b, Schedule *s, TimestampTz tick, const char *reason)
 }
 
 void
-turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job)
+turn_ticked(TickTurn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job)
 {
 	Event		event = {.type = "ticked", .level = "info"};
 	JsonBuild	b;
@@ -55,7 +55,7 @@ turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job)
 }
 
 static void
-skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n, bool at_least)
+skip(TickTurn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n, bool at_least)
 {
 	Event		event = {.type = "tick_skipped", .level = "info"};
 	JsonBuild	b;
@@ -72,19 +72,19 @@ skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n, boo
 }
 
 void
-turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n)
+turn_skip(TickTurn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n)
 {
 	skip(turn, s, tick, reason, n, false);
 }
 
 void
-turn_skip_missed(Turn *turn, Schedule *s, TimestampTz tick, int64 n, bool at_least)
+turn_skip_missed(TickTurn *turn, Schedule *s, TimestampTz tick, int64 n, bool at_least)
 {
 	skip(turn, s, tick, "missed", n, at_least);
 }
 
 void
-turn_pause(Turn *turn, Schedule *s, TimestampTz tick, const char *reason)
+turn_pause(TickTurn *turn, Schedule *s, TimestampTz tick, const char *reason)
 {
 	Event		event = {.type = "schedule_paused", .level = "warning", .message = reason};
 	JsonBuild	b;
@@ -99,7 +99,7 @@ turn_pause(Turn *turn, Schedule *s, TimestampTz tick, const char *reason)
 }
 
 void
-turn_add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *error)
+turn_add_refused(TickTurn *turn, Schedule *s, TimestampTz tick, const ErrorData *error)
 {
 	Event		event = {.type = "tick_skipped", .level = "warning", .message = bounded_text(error->message)};
 	JsonBuild	b;
@@ -113,7 +113,7 @@ turn_add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *err
 }
 
 void
-turn_fail(Turn *turn, Schedule *s, const char *message)
+turn_fail(TickTurn *turn, Schedule *s, const char *message)
 {
 	Event		event = {.type = "schedule_failed", .level = "warning", .message = message};
 	JsonBuild	b;

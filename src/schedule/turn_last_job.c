@@ -55,7 +55,7 @@ latest_snapshot(void)
 }
 
 static bool
-is_in_queue(Turn *turn, Schedule *s, Snapshot snapshot)
+is_in_queue(TickTurn *turn, Schedule *s, Snapshot snapshot)
 {
 	Job			job;
 	bool		found = queue_find_by_id(&turn->e.queue, DatumGetUUIDP(S_ATT(s, S_last_job_id)), snapshot, &job);
@@ -65,7 +65,7 @@ is_in_queue(Turn *turn, Schedule *s, Snapshot snapshot)
 }
 
 bool
-turn_job_lives(Turn *turn, Schedule *s)
+turn_job_lives(TickTurn *turn, Schedule *s)
 {
 	Snapshot	snapshot;
 	bool		lives;
@@ -120,7 +120,7 @@ is_job(Schedule *s, int att, const pg_uuid_t *id)
  * one is looked at, after jobs that began before it may have ended.
  */
 static void
-count_failure(Turn *turn, Schedule *s, const ScheduledEnd *end)
+count_failure(TickTurn *turn, Schedule *s, const ScheduledEnd *end)
 {
 	int			failures = S_INT(s, S_failures);
 
@@ -136,7 +136,7 @@ count_failure(Turn *turn, Schedule *s, const ScheduledEnd *end)
 }
 
 void
-turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end)
+turn_end(TickTurn *turn, Schedule *s, const ScheduledEnd *end)
 {
 	if (!S_NULL(s, S_pause_after_failures) && !is_job(s, S_ended_job_id, &end->job_id))
 		count_failure(turn, s, end);
@@ -157,7 +157,7 @@ turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end)
  * now.
  */
 static void
-find_end(Turn *turn, ScheduledEnd *end, Snapshot snapshot)
+find_end(TickTurn *turn, ScheduledEnd *end, Snapshot snapshot)
 {
 	static const char sql[] = "SELECT e.status = 'error', e.status = 'completed', e.completed_at"
 		" FROM (SELECT d.status, d.completed_at FROM jobq.dead_letters d WHERE d.id = $1"
@@ -185,7 +185,7 @@ find_end(Turn *turn, ScheduledEnd *end, Snapshot snapshot)
 
 /* One snapshot: a job that is retried meanwhile is in one of the tables. */
 void
-turn_look(Turn *turn, Schedule *s)
+turn_look(TickTurn *turn, Schedule *s)
 {
 	ScheduledEnd end = {.schedule_id = S_INT(s, S_id)};
 	Snapshot	snapshot;
@@ -205,7 +205,7 @@ turn_look(Turn *turn, Schedule *s)
 
 /* The change of the row may have dropped the next tick of "after 90s". */
 void
-turn_read(Turn *turn, Schedule *s)
+turn_read(TickTurn *turn, Schedule *s)
 {
 	if (s->status == SCHEDULE_ACTIVE && schedule_trouble(s) == NULL && schedule_is_after(s) && S_NULL(s, S_next_tick))
 		turn_look(turn, s);

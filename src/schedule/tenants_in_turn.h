@@ -1,9 +1,9 @@
 /*
- * conductor_turns.h
+ * tenants_in_turn.h
  *	  Tenants take turns in the conductor's work.
  */
-#ifndef JOBQ_CONDUCTOR_TURNS_H
-#define JOBQ_CONDUCTOR_TURNS_H
+#ifndef JOBQ_TENANTS_IN_TURN_H
+#define JOBQ_TENANTS_IN_TURN_H
 
 /*
  * Moves up to max of n pieces of work to the front of their array: the first
@@ -11,6 +11,6 @@
  * those of one tenant, keep their order.  A piece has `size` bytes, and the
  * hash of its tenant at `tenant_at`.
  */
-extern void take_turns(void *work, Size size, Size tenant_at, int n, int max);
+extern void put_tenants_in_turn(void *work, Size size, Size tenant_at, int n, int max);
 
 #endif

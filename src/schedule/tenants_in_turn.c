@@ -1,6 +1,6 @@
 /*
- * conductor_turns.c
- *	  The order of the conductor's work: see conductor_turns.h.
+ * tenants_in_turn.c
+ *	  The order of the conductor's work: see tenants_in_turn.h.
  *
  * A tenant with much work waiting delays another one by one piece of work,
  * which may take a transaction of 50 ms.  Tenants whose hashes have the same
@@ -8,7 +8,7 @@
  */
 #include "jobq.h"
 
-#include "schedule/conductor_turns.h"
+#include "schedule/tenants_in_turn.h"
 
 #define TENANTS	1024
 
@@ -45,7 +45,7 @@ order(const char *work, Size size, Size tenant_at, int n, int max, int *places)
 }
 
 void
-take_turns(void *work, Size size, Size tenant_at, int n, int max)
+put_tenants_in_turn(void *work, Size size, Size tenant_at, int n, int max)
 {
 	char	   *all = work;
 	int		   *places;
