@@ -255,7 +255,7 @@ extern void exec_judge(ExecJob *job, JobType *type, Outcome *outcome);
 /* Returns options.log_stderr as an error level, 0: none. */
 extern int	exec_log_level(JobType *type);
 
-/* --- exec_warm_result.c --- */
+/* --- exec_tool_answers.c --- */
 extern void exec_judge_answer(Outcome *outcome, FrameExit *end, JobType *type);
 
 /*

@@ -5,7 +5,7 @@
  *	 exit 0				completed if the output has the kind of
  *						options.output; else failed, bad_output
  *	 exit n				failed by the error on descriptor 3
- *						(exec_warm_result.c); without one failed, skipped or
+ *						(exec_tool_answers.c); without one failed, skipped or
  *						snoozed by the type's lists of exit codes
  *	 a signal, timeout	failed; so is a tool silent for options.stall
  *	 over max_output	failed, bad_output
@@ -13,7 +13,7 @@
  *						arguments are too long
  *	 stopped by jobq	cancelled if a user asked; else released
  *	 helper lost		failed
- *	 warm: an answer	by the answer (exec_warm_result.c); every exit,
+ *	 warm: an answer	by the answer (exec_tool_answers.c); every exit,
  *						whatever its code, failed
  *
  * The message of an exit has the last line of stderr.  When a limit probably

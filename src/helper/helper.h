@@ -5,7 +5,7 @@
  *	 main.c				arguments, exit status
  *	 setup.c			drops everything inherited, arms signals
  *	 supervisor.c		the poll loop; frames from the worker; reaps children
- *	 send_frame.c		frames to the worker
+ *	 queue_frame.c		frames to the worker
  *	 job.c				the life of one job, from START to EXIT
  *	 job_input.c		its input
  *	 job_pipes.c		its output and events
@@ -295,8 +295,8 @@ extern void close_from(int first);
 /* supervisor.c */
 extern int	supervise(Helper *h);
 
-/* send_frame.c */
-extern void send_frame(Helper *h, const Frame *frame);
+/* queue_frame.c */
+extern void queue_frame(Helper *h, const Frame *frame);
 
 /* job.c */
 extern void job_start(Helper *h, const FrameStart *start);

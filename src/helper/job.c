@@ -125,7 +125,7 @@ send_start_failed(Helper *h, uint64_t number, const char *name, const LaunchResu
 	frame.u.exit.kind = FRAME_START_FAILED;
 	frame.u.exit.value = r->error;
 	frame.u.exit.message = frame_text(message);
-	send_frame(h, &frame);
+	queue_frame(h, &frame);
 }
 
 /* Sends EXIT for a job that has no process. */
@@ -138,7 +138,7 @@ job_refuse(Helper *h, uint64_t number, FrameExitKind kind, const char *why)
 	frame.u.exit.job = number;
 	frame.u.exit.kind = (uint8_t) kind;
 	frame.u.exit.message = frame_text(why);
-	send_frame(h, &frame);
+	queue_frame(h, &frame);
 }
 
 static void
@@ -149,7 +149,7 @@ send_started(Helper *h, const Job *job)
 	frame.type = FRAME_STARTED;
 	frame.u.started.job = job->number;
 	frame.u.started.pid = (uint32_t) job->session;
-	send_frame(h, &frame);
+	queue_frame(h, &frame);
 }
 
 /* Ends the job; its EXIT is queued. */
@@ -326,7 +326,7 @@ send_exit(Helper *h, Job *job)
 	{
 		fill_exit(job, &frame.u.exit);
 		frame.u.exit.limit = (uint8_t) limit_hit(job, &frame.u.exit);
-		send_frame(h, &frame);
+		queue_frame(h, &frame);
 	}
 	else
 		h->out.failed = true;	/* out of memory: the loop ends */

@@ -30,7 +30,7 @@ send_event(Helper *h, Job *job, uint8_t kind, const char *line, size_t len)
 	frame.u.event.text.data = line;
 
 	frame.u.event.text.len = (uint32_t) len;
-	send_frame(h, &frame);
+	queue_frame(h, &frame);
 }
 
 /* Keeps an error line, in place of an earlier one. */

@@ -1,5 +1,5 @@
 # The files of jobq-helper.  HELPER_SHARED are also part of the extension.
-HELPER_SRCS = src/helper/main.c src/helper/supervisor.c src/helper/send_frame.c src/helper/job.c \
+HELPER_SRCS = src/helper/main.c src/helper/supervisor.c src/helper/queue_frame.c src/helper/job.c \
 	src/helper/job_input.c src/helper/job_pipes.c src/helper/launch.c src/helper/starter.c \
 	src/helper/program.c src/helper/trust.c src/helper/tree.c src/helper/output_capture.c src/helper/progress.c \
 	src/helper/warm.c src/helper/answer.c src/helper/limit_hit.c src/helper/stall.c \

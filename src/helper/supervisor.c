@@ -81,7 +81,7 @@ take_hello(Helper *h, const FrameHello *hello)
 	answer.u.hello.max_frame = h->max_frame;
 	answer.u.hello.max_jobs = (uint32_t) h->max_jobs;
 	answer.u.hello.pid = (uint32_t) h->pid;
-	send_frame(h, &answer);
+	queue_frame(h, &answer);
 	return true;
 }
 
@@ -133,7 +133,7 @@ take_frame(Helper *h, const Frame *frame)
 			take_shutdown(h, &frame->u.shutdown);
 			return true;
 		case FRAME_PING:
-			send_frame(h, &(const Frame) {.type = FRAME_PONG});
+			queue_frame(h, &(const Frame) {.type = FRAME_PONG});
 			return true;
 		default:
 			return false;

@@ -452,7 +452,7 @@ answered(Helper *h, Job *job, FrameVerdict verdict, FrameText line, const char *
 	exit->output = line;
 	exit->message = frame_text(why);
 	if (output_tail(&job->err, exit))
-		send_frame(h, &frame);
+		queue_frame(h, &frame);
 	else
 		h->out.failed = true;
 	free((char *) exit->stderr_tail.data);

@@ -1,5 +1,5 @@
 /*
- * exec_warm_result.c
+ * exec_tool_answers.c
  *	  Reads the reports of tools.
  *
  *	 of a failure		{"error": text, "code": text, "retryable": boolean,

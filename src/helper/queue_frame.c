@@ -1,11 +1,11 @@
 /*
- * send_frame.c
+ * queue_frame.c
  *	  Queues frames for the exec worker.
  */
 #include "helper.h"
 
 void
-send_frame(Helper *h, const Frame *frame)
+queue_frame(Helper *h, const Frame *frame)
 {
 	Frame		cut = *frame;
 
