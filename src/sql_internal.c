@@ -53,11 +53,11 @@ PG_FUNCTION_INFO_V1(jobq_tell);
  * has no place in a lane.
  */
 static void
-publish_job(Job *job)
+note_job(Job *job)
 {
 	if (job->status == JOB_BLOCKED)
 		return;
-	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+	note_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
 				DatumGetInt16(JOB_ATT(job, Q_sublane)),
 				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
 }
@@ -90,7 +90,7 @@ lock_waiting_job(const pg_uuid_t *id, bool wait)
 	switch (lock_job(&queue, id, &job, wait, &held))
 	{
 		case LOCK_OK:
-			publish_job(&job);
+			note_job(&job);
 			result = "locked";
 			break;
 		case LOCK_BUSY:
@@ -171,9 +171,9 @@ cancel_leased(Table *queue, Job *seen, const char *reason, bool *held)
 	job.nulls[Q_error_code - 1] = job.nulls[Q_error_details - 1] = true;
 	JOB_ATT(&job, Q_rev) = Int32GetDatum(JOB_INT(&job, Q_rev) + 1);
 	queue_update(queue, &job);
-	publish_lease(JOB_ID(&job));
+	note_lease(JOB_ID(&job));
 	if (is_run(&job))
-		publish_look(JOB_ID(&job), tenant_hash(JOB_TENANT(&job)), END_READ);
+		note_look(JOB_ID(&job), tenant_hash(JOB_TENANT(&job)), END_READ);
 	return true;
 }
 
@@ -199,7 +199,7 @@ cancel(FunctionCallInfo fcinfo, bool wait)
 	switch (locked)
 	{
 		case LOCK_OK:
-			publish_job(&job);
+			note_job(&job);
 			cancel_waiting(&ledger, &job, reason);
 			result = "cancelled";
 			break;
@@ -210,7 +210,7 @@ cancel(FunctionCallInfo fcinfo, bool wait)
 				break;
 			}
 			if (PG_GETARG_BOOL(2) && !leased)
-				publish_cancel(id, reason);
+				note_cancel(id, reason);
 			result = PG_GETARG_BOOL(2) ? "told" : "running";
 			break;
 		case LOCK_GONE:

@@ -328,9 +328,9 @@ after_store(Enqueuer *e, Request *request, const pg_uuid_t *id)
 			edge_insert(edges, &parents[i], id);
 	}
 	if (request->nlooks > MAX_LOOKS)
-		publish_look_at_all();
+		note_look_at_all();
 	for (int i = 0; i < request->nlooks && request->nlooks <= MAX_LOOKS; i++)
-		publish_look(&request->looks[i], 0, END_LOOK);
+		note_look(&request->looks[i], 0, END_LOOK);
 }
 
 void

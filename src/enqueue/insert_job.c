@@ -46,7 +46,7 @@ stored(Enqueuer *e, Request *request, Datum *values, bool *nulls, const pg_uuid_
 		after_store(e, request, id);
 	row_publish(values, nulls);
 	stat_enqueued(request->type->id, request->blocked ? JOB_BLOCKED : JOB_PENDING);
-	publish_note_job(id);
+	note_written_job(id);
 }
 
 /* Stores a job without a key. */

@@ -132,7 +132,7 @@ replace_concurrency_key(const Request *request, Job *job)
 	text	   *key = request->concurrency_key;
 
 	if (!JOB_NULL(job, Q_key_hash) && (key != NULL || is_blocked(job)))
-		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)), DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), true);
+		note_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)), DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), true);
 	set_if_given(job, Q_concurrency_key, key);
 	if (is_blocked(job) || JOB_NULL(job, Q_concurrency_key))
 	{

@@ -441,7 +441,7 @@ version_changed(void)
 	if (!OidIsValid(relid))
 		return;
 	CacheInvalidateRelcacheByRelid(relid);
-	publish_types_changed();
+	note_types_changed();
 	stat_recount();
 }
 

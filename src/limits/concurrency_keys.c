@@ -21,7 +21,7 @@
  * created before it.  A second index is searched for that when the job is read
  * and again when it is its turn.  The dispatcher keeps nothing of the jobs
  * that wait: whenever a job of a key ends, or is removed by a client
- * (publish_concurrency_key), the first one is looked up.  first_from is the
+ * (note_concurrency_key), the first one is looked up.  first_from is the
  * position before which the index holds no live entry of the key; a commit
  * that writes an older one publishes that.  While another session holds the
  * row of the first job, the job is not offered again and again (busy): it is

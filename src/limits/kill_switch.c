@@ -129,7 +129,7 @@ jobq_wait_until_idle(PG_FUNCTION_ARGS)
 				 errmsg("jobq.drain cannot be called inside a handler")));
 	if (db == NULL)
 		PG_RETURN_BOOL(true);	/* nothing runs here */
-	publish_drain();
+	note_drain();
 	want_dispatcher(db);		/* it reads the leases */
 	ConditionVariablePrepareToSleep(&db->kill_switch.idle);
 	while (!(idle = (db->kill_switch.draining || db->dispatcher.proc == NULL) && is_idle(db)))

@@ -382,7 +382,7 @@ check_circumstances(const pg_uuid_t *id)
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("wait_for cannot be called in a REPEATABLE READ or SERIALIZABLE transaction"),
 				 errhint("Its snapshot never sees the job's end.")));
-	if (publish_wrote_job(id))
+	if (has_written_job(id))
 		refuse_own_job();
 }
 

@@ -276,7 +276,7 @@ claim_one(PullCall *call, const ClaimRequest *request, const JobRef *ref, Return
 	type = job_type_by_id(ref->type_id);
 	if (!may_start(type, &job) || !unique_claim(&call->ledger.queue, &job))
 	{
-		publish_key(ref->type_id, ref->priority, ref->sublane, ref->position);	/* to be read again */
+		note_key(ref->type_id, ref->priority, ref->sublane, ref->position);	/* to be read again */
 		return false;
 	}
 	if (!pull_may_work(call->caller.role, &job))
@@ -299,7 +299,7 @@ note_refs(const ClaimRequest *request, const JobRef *refs, int n)
 	MonoTime	until = mono_now() + request->lease_us;
 
 	for (int i = 0; i < n; i++)
-		publish_claim(&refs[i].id, until);
+		note_claim(&refs[i].id, until);
 }
 
 static void
@@ -320,7 +320,7 @@ claim_round(ClaimRequest *request, JobqDb *db, int n, MonoTime until, ReturnSetI
 	PullCall	call;
 	int			nrefs;
 
-	publish_reserve_leases(JOBQ_CLAIM_REFS);
+	reserve_lease_notes(JOBQ_CLAIM_REFS);
 	nrefs = ask(request, db, n, until, refs);
 	if (nrefs > 0)
 	{
@@ -336,7 +336,7 @@ claim_round(ClaimRequest *request, JobqDb *db, int n, MonoTime until, ReturnSetI
 			}
 			else
 			{
-				publish_forget_claim(&refs[i].id);
+				note_no_claim(&refs[i].id);
 				claim_tell(db, &refs[i].id, LEASE_NOT_MINE);
 			}
 		}

@@ -234,6 +234,6 @@ pull_settle(PullCall *call, Job *job, Outcome *o)
 	}
 	breaker_take_down(&note, type, o);
 	status = settle(&call->ledger, job, type, o);
-	publish_attempt_end(&id, status, &note, o->kind == OUTCOME_FAILED);
+	note_attempt_end(&id, status, &note, o->kind == OUTCOME_FAILED);
 	return status;
 }

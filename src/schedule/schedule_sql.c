@@ -133,7 +133,7 @@ jobq_run_ticks(PG_FUNCTION_ARGS)
 		schedule_set_null(&s, S_next_tick);
 	}
 	schedule_write(&table, &s, GetCurrentTimestamp());
-	publish_schedule(id);
+	note_schedule(id);
 	enqueuer_end(&e);
 	table_close_after_write(&table);
 	PG_RETURN_ARRAYTYPE_P(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));

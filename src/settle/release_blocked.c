@@ -47,7 +47,7 @@ set_key(Job *job, JobType *type)
 	hash = key_hash(tenant, DatumGetTextPP(JOB_ATT(job, Q_concurrency_key)), level);
 	set(job, Q_key_hash, UInt64GetDatum(hash));
 	set(job, Q_key_since, TimestampTzGetDatum(next_position()));
-	publish_concurrency_key(hash, DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), false);
+	note_concurrency_key(hash, DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), false);
 }
 
 static void
@@ -73,7 +73,7 @@ release_blocked(Ledger *ledger, Job *job, JobType *type, TimestampTz position)
 	job->nulls[Q_waiting_for - 1] = job->nulls[Q_after_state - 1] = true;
 	set_key(job, type);
 	queue_update(&ledger->queue, job);
-	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+	note_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
 				DatumGetInt16(JOB_ATT(job, Q_sublane)), position);
 	add_event(ledger, job, type);
 }

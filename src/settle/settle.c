@@ -347,7 +347,7 @@ put_back(Ledger *ledger, Job *job, JobStatus status, TimestampTz due)
 	job->nulls[Q_lease - 1] = true;
 	job->nulls[Q_cancel_requested - 1] = true;
 	queue_update(&ledger->queue, job);
-	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+	note_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
 				DatumGetInt16(JOB_ATT(job, Q_sublane)),
 				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
 }
@@ -480,12 +480,12 @@ settle(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 	if (status >= JOB_COMPLETED)
 	{
 		if (!JOB_NULL(job, Q_schedule_id))
-			publish_scheduled_end(JOB_INT(job, Q_schedule_id), JOB_ID(job), status, o->ended_at);
-		publish_end(JOB_ID(job), tenant, status, !JOB_NULL(job, Q_workflow_id));
+			note_scheduled_end(JOB_INT(job, Q_schedule_id), JOB_ID(job), status, o->ended_at);
+		note_end(JOB_ID(job), tenant, status, !JOB_NULL(job, Q_workflow_id));
 		if (!JOB_NULL(job, Q_workflow_id) && !JOB_NULL(job, Q_parent_id))
-			publish_look(DatumGetUUIDP(JOB_ATT(job, Q_parent_id)), tenant, END_READ);
+			note_look(DatumGetUUIDP(JOB_ATT(job, Q_parent_id)), tenant, END_READ);
 	}
 	else if (!JOB_NULL(job, Q_workflow_id))
-		publish_look(JOB_ID(job), tenant, END_READ);	/* its run may be paused, or end */
+		note_look(JOB_ID(job), tenant, END_READ);	/* its run may be paused, or end */
 	return status;
 }

@@ -13,7 +13,7 @@
  *	 ANSWERED -> IDLE	the session, when it has copied refs[]
  *
  * The dispatcher counts a job as running from its hand-out on.  The session
- * publishes the job's id (publish_lease) when its transaction ends; then the
+ * publishes the job's id (note_lease) when its transaction ends; then the
  * dispatcher reads the row: it is running and has a lease, or waits as before.
  * A dispatcher that replaces another one finds the jobs of the last answer in
  * refs[]; `taken` says whether the open transaction has more.

@@ -149,7 +149,7 @@ add(const pg_uuid_t *id, uint32 tenant, int status, bool always)
 }
 
 void
-publish_end_done(const pg_uuid_t *id, uint32 mark, int *place)
+note_end_done(const pg_uuid_t *id, uint32 mark, int *place)
 {
 	for (int i = 0; i < nends; i++)
 	{
@@ -164,13 +164,13 @@ publish_end_done(const pg_uuid_t *id, uint32 mark, int *place)
 }
 
 void
-publish_end(const pg_uuid_t *id, uint32 tenant, int status, bool is_task)
+note_end(const pg_uuid_t *id, uint32 tenant, int status, bool is_task)
 {
 	add(id, tenant, status, is_task);
 }
 
 void
-publish_look(const pg_uuid_t *id, uint32 tenant, int what)
+note_look(const pg_uuid_t *id, uint32 tenant, int what)
 {
 	for (int i = nends - 1; i >= 0 && i >= nends - 8; i--)
 	{
@@ -181,22 +181,22 @@ publish_look(const pg_uuid_t *id, uint32 tenant, int what)
 }
 
 void
-publish_removal(const pg_uuid_t *id)
+note_removal(const pg_uuid_t *id)
 {
 	add(id, 0, END_LOOK, false);
 }
 
 void
-publish_look_at_all(void)
+note_look_at_all(void)
 {
 	my = my_db();
 	look_at_all = true;
 }
 
 void
-publish_unknown_edges(void)
+note_unknown_edges(void)
 {
-	publish_look_at_all();
+	note_look_at_all();
 	if (my != NULL)
 		pg_atomic_write_u32(&my->awaited.complete, 0);
 }

@@ -24,9 +24,9 @@ extern bool job_is_awaited(JobqDb *db, const pg_uuid_t *id);
  * Notes that a job of that tenant (a hash) has left the queue, with that
  * JobStatus; is_task: of a run.
  */
-extern void publish_end(const pg_uuid_t *id, uint32 tenant, int status, bool is_task);
+extern void note_end(const pg_uuid_t *id, uint32 tenant, int status, bool is_task);
 /*
- * Returns a mark for publish_end_done; false: a transaction may commit edges
+ * Returns a mark for note_end_done; false: a transaction may commit edges
  * that a snapshot taken after the call does not see.
  */
 extern bool edges_are_visible(JobqDb *db, uint32 *mark);
@@ -35,15 +35,15 @@ extern bool edges_are_visible(JobqDb *db, uint32 *mark);
  * it is not published, unless a transaction has begun to wait since the mark.
  * *place moves over the ends; 0 at first.
  */
-extern void publish_end_done(const pg_uuid_t *id, uint32 mark, int *place);
+extern void note_end_done(const pg_uuid_t *id, uint32 mark, int *place);
 /* Makes the conductor look at a job whose row was deleted, if one may wait for it. */
-extern void publish_removal(const pg_uuid_t *id);
+extern void note_removal(const pg_uuid_t *id);
 /* Makes the conductor look at the job, or at the run: END_LOOK, END_READ. */
-extern void publish_look(const pg_uuid_t *id, uint32 tenant, int what);
+extern void note_look(const pg_uuid_t *id, uint32 tenant, int what);
 /* Makes the conductor read all edges and runs. */
-extern void publish_look_at_all(void);
+extern void note_look_at_all(void);
 /* The same; until it has, every job counts as awaited. */
-extern void publish_unknown_edges(void);
+extern void note_unknown_edges(void);
 
 /* Publishes the ends after the commit.  Cannot fail. */
 extern void ends_publish(void);

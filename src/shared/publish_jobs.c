@@ -351,7 +351,7 @@ forget_pending(void)
 	unpublished.signals_changed = false;
 	unpublished.ncancels = 0;
 	unpublished.nleases = 0;
-	publish_shrink_leases();
+	shrink_lease_notes();
 	unpublished.nnoted = 0;
 	schedule_news_forget();
 }
@@ -360,7 +360,7 @@ forget_pending(void)
 static void
 check_leases(void)
 {
-	MonoTime	first = publish_claims_until();
+	MonoTime	first = noted_claims_until();
 
 	if (first != 0 && first <= mono_now())
 		ereport(ERROR,
@@ -408,7 +408,7 @@ publish_xact_callback(XactEvent event, void *arg)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has called jobq.drain()")));
-			if (publish_claims_until() != 0)
+			if (noted_claims_until() != 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has claimed jobs")));

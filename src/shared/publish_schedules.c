@@ -31,7 +31,7 @@ static int	nends = 0;
 static bool ends_lost = false;
 
 void
-publish_schedule(int32 schedule_id)
+note_schedule(int32 schedule_id)
 {
 	unpublished.db = my_db();
 	if (unpublished.db == NULL)
@@ -48,7 +48,7 @@ publish_schedule(int32 schedule_id)
 }
 
 void
-publish_scheduled_end(int32 schedule_id, const pg_uuid_t *job_id, int status, TimestampTz ended_at)
+note_scheduled_end(int32 schedule_id, const pg_uuid_t *job_id, int status, TimestampTz ended_at)
 {
 	UnpublishedEnd *e;
 

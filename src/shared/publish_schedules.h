@@ -12,9 +12,9 @@
 #include "shared/shmem.h"
 
 /* Notes a written row of jobq.schedules; 0: any row. */
-extern void publish_schedule(int32 schedule_id);
+extern void note_schedule(int32 schedule_id);
 /* Notes that a job of a tick has left the queue, with that JobStatus. */
-extern void publish_scheduled_end(int32 schedule_id, const pg_uuid_t *job_id, int status, TimestampTz ended_at);
+extern void note_scheduled_end(int32 schedule_id, const pg_uuid_t *job_id, int status, TimestampTz ended_at);
 
 /* Sets the latch of the conductor, or of the dispatcher, which starts one. */
 extern void wake_conductor(JobqDb *db);

@@ -50,7 +50,7 @@ typedef struct UnpublishedLease
 } UnpublishedLease;
 
 /*
- * The arrays live as long as the backend; publish_shrink_leases keeps the one
+ * The arrays live as long as the backend; shrink_lease_notes keeps the one
  * without a limit small.
  */
 typedef struct Unpublished

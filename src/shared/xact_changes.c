@@ -53,7 +53,7 @@ find_lane(int32 type_id, int16 priority, int16 sublane)
 }
 
 void
-publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
+note_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 {
 	UnpublishedLane *lane;
 
@@ -91,7 +91,7 @@ publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 }
 
 void
-publish_successor(TransactionId xid, const LaneKeys *keys)
+note_successor(TransactionId xid, const LaneKeys *keys)
 {
 	if (unpublished.db == NULL || unpublished.nsuccessors == JOBQ_SUCCESSORS)
 		return;
@@ -115,7 +115,7 @@ find_concurrency_key(uint64 hash)
 }
 
 void
-publish_concurrency_key(uint64 hash, TimestampTz since, bool removed)
+note_concurrency_key(uint64 hash, TimestampTz since, bool removed)
 {
 	UnpublishedKey *key;
 
@@ -138,7 +138,7 @@ publish_concurrency_key(uint64 hash, TimestampTz since, bool removed)
 }
 
 void
-publish_note_job(const pg_uuid_t *id)
+note_written_job(const pg_uuid_t *id)
 {
 	if (unpublished.nnoted == MAX_NOTED)
 		return;
@@ -148,7 +148,7 @@ publish_note_job(const pg_uuid_t *id)
 }
 
 bool
-publish_wrote_job(const pg_uuid_t *id)
+has_written_job(const pg_uuid_t *id)
 {
 	for (int i = unpublished.nnoted - 1; i >= 0; i--)
 	{
@@ -159,14 +159,14 @@ publish_wrote_job(const pg_uuid_t *id)
 }
 
 void
-publish_reserve_leases(int n)
+reserve_lease_notes(int n)
 {
 	while (unpublished.leases == NULL || unpublished.nleases + n > unpublished.leases_size)
 		unpublished.leases = grow(unpublished.leases, &unpublished.leases_size, sizeof(UnpublishedLease), 16);
 }
 
 void
-publish_shrink_leases(void)
+shrink_lease_notes(void)
 {
 	if (unpublished.leases_size <= MAX_KEPT_LEASES)
 		return;
@@ -176,24 +176,24 @@ publish_shrink_leases(void)
 }
 
 void
-publish_lease(const pg_uuid_t *id)
+note_lease(const pg_uuid_t *id)
 {
 	if (unpublished.db == NULL)
 		unpublished.db = my_db();
 	if (unpublished.db == NULL)
 		return;
-	publish_reserve_leases(1);
+	reserve_lease_notes(1);
 	memset(&unpublished.leases[unpublished.nleases], 0, sizeof(UnpublishedLease));
 	unpublished.leases[unpublished.nleases].id = *id;
 	unpublished.leases[unpublished.nleases++].subid = GetCurrentSubTransactionId();
 }
 
 void
-publish_attempt_end(const pg_uuid_t *id, int status, const BreakerNote *note, bool failed)
+note_attempt_end(const pg_uuid_t *id, int status, const BreakerNote *note, bool failed)
 {
 	UnpublishedLease *lease;
 
-	publish_lease(id);
+	note_lease(id);
 	if (unpublished.db == NULL)
 		return;
 	lease = &unpublished.leases[unpublished.nleases - 1];
@@ -204,16 +204,16 @@ publish_attempt_end(const pg_uuid_t *id, int status, const BreakerNote *note, bo
 }
 
 void
-publish_claim(const pg_uuid_t *id, MonoTime until)
+note_claim(const pg_uuid_t *id, MonoTime until)
 {
-	publish_lease(id);
+	note_lease(id);
 	if (unpublished.db != NULL)
 		unpublished.leases[unpublished.nleases - 1].until = until;
 }
 
 /* Its entry is one of the last: entries after it have the same subid. */
 void
-publish_forget_claim(const pg_uuid_t *id)
+note_no_claim(const pg_uuid_t *id)
 {
 	for (int i = unpublished.nleases - 1; i >= 0; i--)
 	{
@@ -225,7 +225,7 @@ publish_forget_claim(const pg_uuid_t *id)
 }
 
 MonoTime
-publish_claims_until(void)
+noted_claims_until(void)
 {
 	MonoTime	first = 0;
 
@@ -240,14 +240,14 @@ publish_claims_until(void)
 }
 
 void
-publish_types_changed(void)
+note_types_changed(void)
 {
 	unpublished.db = my_db();
 	unpublished.types_changed = true;
 }
 
 void
-publish_drain(void)
+note_drain(void)
 {
 	unpublished.db = my_db();
 	if (unpublished.db == NULL || unpublished.drained_by != InvalidSubTransactionId)
@@ -260,7 +260,7 @@ publish_drain(void)
 }
 
 void
-publish_signals_changed(void)
+note_signals_changed(void)
 {
 	unpublished.db = my_db();
 	unpublished.signals_changed = true;
@@ -281,7 +281,7 @@ reserve_command(JobqDb *db)
 }
 
 void
-publish_cancel(const pg_uuid_t *id, const char *reason)
+note_cancel(const pg_uuid_t *id, const char *reason)
 {
 	CancelRequest *c;
 

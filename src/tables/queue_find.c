@@ -298,10 +298,10 @@ queue_lock_or_wait(Table *queue, Job *seen, Job *job)
  * ends, the next ones may start.
  */
 static void
-publish_key_of(Job *job)
+note_key_of(Job *job)
 {
 	if (!JOB_NULL(job, Q_key_hash))
-		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)),
+		note_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)),
 								DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), true);
 }
 
@@ -333,7 +333,7 @@ lock_by_id(Table *queue, const pg_uuid_t *id, Job *job, bool wait, bool *held)
 		if (*held)
 			wait_for_locker(queue->slot);
 		if (result == LOCK_OK)
-			publish_key_of(job);
+			note_key_of(job);
 		if (result != LOCK_GONE)
 			return result;
 	}

@@ -79,14 +79,14 @@ hash_of(HeapTuple tuple, TupleDesc desc)
 }
 
 static void
-publish_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
+note_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
 {
 	bool		isnull;
 	uint64		hash = hash_of(tuple, desc);
 
 	if (hash != 0)
-		publish_concurrency_key(hash, DatumGetTimestampTz(heap_getattr(tuple, Q_key_since, desc, &isnull)), removed);
-	publish_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
+		note_concurrency_key(hash, DatumGetTimestampTz(heap_getattr(tuple, Q_key_since, desc, &isnull)), removed);
+	note_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
 				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
 				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
 				DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
@@ -94,26 +94,26 @@ publish_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
 
 /* Publishes the removal of a job to the conductor: of a tick, or awaited by others. */
 static void
-publish_deleted(HeapTuple tuple, TupleDesc desc)
+note_deleted(HeapTuple tuple, TupleDesc desc)
 {
 	bool		isnull;
 	pg_uuid_t  *id = DatumGetUUIDP(heap_getattr(tuple, Q_id, desc, &isnull));
 	Datum		schedule = heap_getattr(tuple, Q_schedule_id, desc, &isnull);
 
-	publish_removal(id);
+	note_removal(id);
 	if (!isnull)
-		publish_scheduled_end(DatumGetInt32(schedule), id, JOB_CANCELLED, GetCurrentTimestamp());
+		note_scheduled_end(DatumGetInt32(schedule), id, JOB_CANCELLED, GetCurrentTimestamp());
 }
 
 /* Makes the conductor read all edges when jobs that wait become those of this database. */
 static void
-publish_adopted(HeapTuple old, HeapTuple tuple, TupleDesc desc)
+note_adopted(HeapTuple old, HeapTuple tuple, TupleDesc desc)
 {
 	bool		isnull;
 
 	if (is_blocked(tuple, desc) &&
 		heap_getattr(old, Q_home_id, desc, &isnull) != heap_getattr(tuple, Q_home_id, desc, &isnull))
-		publish_unknown_edges();
+		note_unknown_edges();
 }
 
 static int32
@@ -196,19 +196,19 @@ jobq_queue_trigger(PG_FUNCTION_ARGS)
 	desc = RelationGetDescr(data->tg_relation);
 	tuple = data->tg_trigtuple;
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		publish_tuple(tuple, desc, true);
+		note_tuple(tuple, desc, true);
 	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
 	{
-		publish_deleted(tuple, desc);
+		note_deleted(tuple, desc);
 		return PointerGetDatum(tuple);
 	}
 	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 	{
-		publish_adopted(tuple, data->tg_newtuple, desc);
+		note_adopted(tuple, data->tg_newtuple, desc);
 		tuple = set_rev(data->tg_newtuple, desc, rev_of(tuple, desc) + 1);
 	}
 	tuple = set_key_since(set_hash(tuple, desc), desc);
-	publish_tuple(tuple, desc, false);
+	note_tuple(tuple, desc, false);
 	if (!heap_attisnull(tuple, Q_unique_for, desc))
 		finished_key_note_type(type_of(tuple, desc, Q_type_id));
 	return PointerGetDatum(tuple);
@@ -279,7 +279,7 @@ jobq_dead_letter_trigger(PG_FUNCTION_ARGS)
 
 	check_trigger(fcinfo, "jobq_internal._dead_letter_removed");
 	shape_require(data->tg_relation);
-	publish_removal(DatumGetUUIDP(heap_getattr(data->tg_trigtuple, H_id, RelationGetDescr(data->tg_relation), &isnull)));
+	note_removal(DatumGetUUIDP(heap_getattr(data->tg_trigtuple, H_id, RelationGetDescr(data->tg_relation), &isnull)));
 	return PointerGetDatum(data->tg_trigtuple);
 }
 
@@ -288,7 +288,7 @@ Datum
 jobq_truncate_trigger(PG_FUNCTION_ARGS)
 {
 	check_trigger(fcinfo, "jobq_internal._jobs_truncated");
-	publish_look_at_all();
+	note_look_at_all();
 	stat_recount();
 	return PointerGetDatum(NULL);
 }
@@ -328,7 +328,7 @@ jobq_types_trigger(PG_FUNCTION_ARGS)
 	check_trigger(fcinfo, "jobq_internal._types_changed");
 	CacheInvalidateRelcache(data->tg_relation);
 	CacheInvalidateRelcacheByRelid(jobq_relid("job_types"));	/* whose cache holds the environments, too */
-	publish_types_changed();
+	note_types_changed();
 	return PointerGetDatum(NULL);
 }
 
@@ -337,7 +337,7 @@ Datum
 jobq_signals_trigger(PG_FUNCTION_ARGS)
 {
 	check_trigger(fcinfo, "jobq_internal._signals_changed");
-	publish_signals_changed();
+	note_signals_changed();
 	return PointerGetDatum(NULL);
 }
 
@@ -357,6 +357,6 @@ jobq_schedules_trigger(PG_FUNCTION_ARGS)
 	att = get_attnum(RelationGetRelid(data->tg_relation), "id");
 	if (TRIGGER_FIRED_FOR_ROW(data->tg_event) && att > 0)
 		id = heap_getattr(data->tg_trigtuple, att, RelationGetDescr(data->tg_relation), &isnull);
-	publish_schedule(isnull ? 0 : DatumGetInt32(id));
+	note_schedule(isnull ? 0 : DatumGetInt32(id));
 	return PointerGetDatum(NULL);
 }

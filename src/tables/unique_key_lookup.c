@@ -314,7 +314,7 @@ unique_publish_sibling(Table *queue, Job *job)
 		job_from_slot(queue, &other);
 		lane = keys_of(other.values);
 		if (memcmp(JOB_ID(&other), JOB_ID(job), UUID_LEN) != 0)
-			publish_key(lane.type_id, lane.priority, lane.sublane, lane.lo);
+			note_key(lane.type_id, lane.priority, lane.sublane, lane.lo);
 	}
 	index_endscan(scan);
 	ExecClearTuple(queue->slot);
@@ -340,5 +340,5 @@ unique_publish_successor(Table *queue, const UniqueKey *key, const pg_uuid_t *id
 		ExecClearTuple(queue->slot);
 	} while (!found);			/* its row was changed meanwhile */
 	if (TransactionIdIsValid(changer) && !TransactionIdIsCurrentTransactionId(changer))
-		publish_successor(changer, &lane);
+		note_successor(changer, &lane);
 }

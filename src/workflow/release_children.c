@@ -223,7 +223,7 @@ note_done(Children *c, EndedParents *parents)
 	for (int i = 0; i < parents->n && c->sees_all; i++)
 	{
 		if (!c->left[i])
-			publish_end_done(&parents->ends[i].id, c->mark, &place);
+			note_end_done(&parents->ends[i].id, c->mark, &place);
 	}
 }
 

@@ -85,12 +85,12 @@ text_argument(FunctionCallInfo fcinfo, int i)
 
 /* Tells the dispatcher of the end of a run, which has a lease. */
 static void
-publish_run_end(Job *job, JobStatus status)
+note_run_end(Job *job, JobStatus status)
 {
 	BreakerNote note = {0};
 
 	if (!JOB_NULL(job, Q_lease_token))
-		publish_attempt_end(JOB_ID(job), status, &note, status == JOB_ERROR);
+		note_attempt_end(JOB_ID(job), status, &note, status == JOB_ERROR);
 }
 
 /* jobq_internal._settle_task(id, outcome, result, code, message) */
@@ -114,7 +114,7 @@ jobq_settle_task(PG_FUNCTION_ARGS)
 	{
 		o.started_at = JOB_NULL(&job, Q_started_at) ? 0 : DatumGetTimestampTz(JOB_ATT(&job, Q_started_at));
 		outcome_keep_progress(&job, &o);
-		publish_run_end(&job, settle(&ledger, &job, job_type_by_id(JOB_INT(&job, Q_type_id)), &o));
+		note_run_end(&job, settle(&ledger, &job, job_type_by_id(JOB_INT(&job, Q_type_id)), &o));
 	}
 	ledger_close(&ledger);
 	PG_RETURN_BOOL(found);
@@ -157,7 +157,7 @@ jobq_look_again(PG_FUNCTION_ARGS)
 
 	table_open_for_write(&queue, jobq_relid("queue"));
 	if (queue_find_by_id(&queue, PG_GETARG_UUID_P(0), snapshot, &job))
-		publish_look(JOB_ID(&job), tenant_hash(JOB_TENANT(&job)), END_READ);
+		note_look(JOB_ID(&job), tenant_hash(JOB_TENANT(&job)), END_READ);
 	table_close_after_write(&queue);
 	UnregisterSnapshot(snapshot);
 	PG_RETURN_VOID();
@@ -174,7 +174,7 @@ jobq_turn_is_over(PG_FUNCTION_ARGS)
 Datum
 jobq_look_at_parent(PG_FUNCTION_ARGS)
 {
-	publish_look(PG_GETARG_UUID_P(0), 0, END_LOOK);
+	note_look(PG_GETARG_UUID_P(0), 0, END_LOOK);
 	PG_RETURN_VOID();
 }
 
