@@ -29,7 +29,10 @@
 #include "access/genam.h"
 #include "access/table.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -42,6 +45,7 @@
 #include "base/relations.h"
 #include "registry/job_types.h"
 #include "security/access.h"
+#include "shared/claims.h"
 #include "shared/slots.h"
 #include "sql_worker/handler.h"
 #include "tables/queue_table.h"
@@ -55,6 +59,7 @@ PG_FUNCTION_INFO_V1(jobq_live_started_at);
 PG_FUNCTION_INFO_V1(jobq_live_worker);
 PG_FUNCTION_INFO_V1(jobq_live_progress);
 PG_FUNCTION_INFO_V1(jobq_live_progress_data);
+PG_FUNCTION_INFO_V1(jobq_running_ids);
 
 /* One cell whose job has begun. */
 typedef struct Live
@@ -453,4 +458,38 @@ jobq_type_name(PG_FUNCTION_ARGS)
 	if (type == NULL || !access_knows_type(GetUserId(), type->name))
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(type->name));
+}
+
+/*
+ * jobq_internal._running_ids(): of the jobs that executors or clients have, those
+ * that the caller sees.
+ */
+Datum
+jobq_running_ids(PG_FUNCTION_ARGS)
+{
+	LiveCopy   *copy = get_copy(fcinfo->flinfo);
+	pg_uuid_t  *claimed = palloc(sizeof(pg_uuid_t) * JOBQ_CLAIMED);
+	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
+	int			nclaimed = db == NULL ? -1 : claimed_ids(db, claimed);
+	Datum	   *ids = palloc(sizeof(Datum) * (copy->n + Max(nclaimed, 0) + 1));
+	int			n = 0;
+	Datum		values[2];
+	bool		nulls[2] = {false, false};
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "a row is expected");
+	for (int i = 0; i < copy->n; i++)
+	{
+		if (sees_live(copy, &copy->live[i]))
+			ids[n++] = UUIDPGetDatum(&copy->live[i].id);
+	}
+	for (int i = 0; i < nclaimed; i++)
+	{
+		if (copy->free || sees_row(copy->role, &claimed[i]))
+			ids[n++] = UUIDPGetDatum(&claimed[i]);
+	}
+	values[0] = BoolGetDatum(nclaimed >= 0);
+	values[1] = PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

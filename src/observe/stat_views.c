@@ -25,6 +25,7 @@
 #include "observe/type_stats.h"
 #include "registry/job_types.h"
 #include "security/access.h"
+#include "shared/claims.h"
 #include "shared/slots.h"
 #include "tables/live_counts.h"
 
@@ -345,19 +346,10 @@ jobq_stat_claimed(PG_FUNCTION_ARGS)
 	JobqDb	   *db = begin(fcinfo, "jobq.stat_workers");
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * JOBQ_CLAIMED);
 	Datum	   *values;
-	int			n = 0;
-	bool		complete = RecoveryInProgress();	/* a standby's claims are its primary's */
+	int			n = db == NULL ? -1 : claimed_ids(db, ids);
+	bool		complete = n >= 0 || RecoveryInProgress();	/* a standby's claims are its primary's */
 	Row			row = {0};
 
-	if (db != NULL)
-	{
-		SpinLockAcquire(&db->mutex);
-		complete = db->dispatcher.proc != NULL && db->claimed.unlisted == 0 &&
-			(pg_atomic_read_u32(&db->health.leases) & LEASES_UNKNOWN) == 0;
-		n = complete ? db->claimed.n : 0;
-		memcpy(ids, db->claimed.ids, sizeof(pg_uuid_t) * n);
-		SpinLockRelease(&db->mutex);
-	}
 	values = palloc(sizeof(Datum) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 		values[i] = UUIDPGetDatum(&ids[i]);

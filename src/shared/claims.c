@@ -308,3 +308,19 @@ claim_answer(ClaimPlace *place, uint64 word)
 	SetLatch(&proc->procLatch);
 	return true;
 }
+
+int
+claimed_ids(JobqDb *db, pg_uuid_t *ids)
+{
+	int			n = -1;
+
+	SpinLockAcquire(&db->mutex);
+	if (db->dispatcher.proc != NULL && db->claimed.unlisted == 0 &&
+		(pg_atomic_read_u32(&db->health.leases) & LEASES_UNKNOWN) == 0)
+	{
+		n = db->claimed.n;
+		memcpy(ids, db->claimed.ids, sizeof(pg_uuid_t) * n);
+	}
+	SpinLockRelease(&db->mutex);
+	return n;
+}

@@ -169,6 +169,12 @@ extern void claim_commits(void);
 /* Tells the dispatcher about one job at once.  Cannot fail. */
 extern void claim_tell(JobqDb *db, const pg_uuid_t *id, LeaseNews news);
 
+/*
+ * Copies the ids of the jobs that clients have, at most JOBQ_CLAIMED; returns
+ * their number, -1: the dispatcher does not know all of them, or there is none.
+ */
+extern int	claimed_ids(JobqDb *db, pg_uuid_t *ids);
+
 /* --- dispatcher's side --- */
 /*
  * Takes up to max requests, the oldest first, as indexes of places; returns

@@ -159,6 +159,12 @@ CREATE INDEX queue_key_lane ON jobq.queue (key_hash, type_id, priority DESC, sub
   WHERE key_hash IS NOT NULL;
 CREATE INDEX queue_key_order ON jobq.queue (key_hash, key_since) WHERE key_hash IS NOT NULL;
 
+-- Blocked jobs and maps; jobs that have failed, wait or run again: lists of a
+-- status find its newest jobs among a million others.  A claim changes neither
+-- column.
+CREATE INDEX queue_blocked ON jobq.queue (id) WHERE "position" = 'infinity';
+CREATE INDEX queue_failed ON jobq.queue (id) WHERE error_msg IS NOT NULL;
+
 -- The edges from parents to the jobs that wait for them (queue.after).  An edge
 -- is deleted when its parent's end has been counted.
 -- src/tables/edge_table.h numbers the columns.

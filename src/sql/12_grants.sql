@@ -125,7 +125,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
       ('{work}', '{claim,heartbeat,complete,complete_many,fail,fail_many,skip_job,snooze_job,log_event,record_artifact,add_tasks,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
-      ('{read,admin}', '{list_jobs,_search,_search_bound,_search_span,_search_step,_search_times,_search_type,_search_jobs,_search_counts,
+      ('{read,admin}', '{list_jobs,_list_candidates,_running_ids,_search,_search_bound,_search_span,_search_step,_search_times,_search_type,_search_jobs,_search_counts,
                          _search_runs,_search_scheduled,_search_log,_search_errors,_search_bulk,_search_overview,_error_pattern,count_by_status,
                          distinct_job_types,job_timeline,archive,_archive_end,health,why,error_groups,resources,
                          _reads_event,_reads_type,_option_keys,_reads_tenant,_reads_audit,_reads_all,

@@ -22,6 +22,11 @@ CREATE FUNCTION jobq_internal._live_progress_data(id uuid, rev int, status jobq.
   RETURNS jsonb
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_progress_data';
 
+-- The jobs of executors and clients that the caller sees; runs and maps are not
+-- among them.  complete: false if others may run, too.
+CREATE FUNCTION jobq_internal._running_ids(OUT complete boolean, OUT ids uuid[])
+  LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_running_ids';
+
 -- Columns are appended, never reordered.  Each branch has exactly the columns'
 -- types and no join.  So the planner reads the newest jobs from the three id
 -- indexes, and leaves out tables that a status excludes.

@@ -39,6 +39,7 @@ CREATE TABLE jobq.runs (
   again       text[]                      -- restarting: steps without rows, which start with the run
 );
 CREATE INDEX runs_keep_until ON jobq.runs (keep_until);
+CREATE INDEX runs_live ON jobq.runs (id) WHERE phase <> 'ended';  -- lists of running jobs
 
 -- Times at which the conductor acts: deadlines of runs, delays and time limits
 -- of tasks.

@@ -10,14 +10,26 @@ CREATE FUNCTION jobq.list_jobs(
   max_rows int DEFAULT 50, skip_rows int DEFAULT 0, before uuid DEFAULT NULL,
   payload_contains jsonb DEFAULT NULL, error_like text DEFAULT NULL)
   RETURNS SETOF jobq.jobs LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
+-- Returns the query of ids that has all jobs of a status and few others, for a
+-- condition on q.id to follow; NULL: the index of all ids serves.
+CREATE FUNCTION jobq_internal._list_candidates(status jobq.job_status) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE status
+    WHEN 'blocked' THEN $q$SELECT q.id FROM jobq.queue q WHERE q."position" = 'infinity'$q$
+    WHEN 'retry' THEN 'SELECT q.id FROM jobq.queue q WHERE q.error_msg IS NOT NULL'
+    WHEN 'running' THEN (SELECT format($q$SELECT q.id FROM (SELECT unnest(%L::uuid[]) UNION SELECT r.id FROM jobq.runs r WHERE r.phase <> 'ended'
+        UNION SELECT m.id FROM jobq.queue m WHERE m."position" = 'infinity' AND m.status = 'running') q(id) WHERE true$q$, r.ids)
+      FROM jobq_internal._running_ids() r WHERE r.complete) END
+$$;
 -- Only the given conditions are in the query, so that the newest jobs come
 -- from the id indexes.
 CREATE FUNCTION jobq_internal._list_jobs(caller oid,
   status jobq.job_status, job_type text, tenant text, max_rows int, skip_rows int, before uuid,
   payload_contains jsonb, error_like text)
-  RETURNS SETOF jobq.jobs LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  RETURNS SETOF jobq.jobs LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+  SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-  query text := 'SELECT * FROM jobq.jobs j WHERE true';
+  query text;
 BEGIN
   IF max_rows IS NULL OR skip_rows IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('argument "%s" must not be NULL',
@@ -29,7 +41,9 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist',
       regexp_replace(left(job_type, 63), '[[:cntrl:]]', '?', 'g'));
   END IF;
-  IF status IS NOT NULL THEN query := query || ' AND j.status = $1'; END IF;
+  query := coalesce('SELECT j.* FROM (' || jobq_internal._list_candidates(status) || CASE WHEN before IS NOT NULL THEN ' AND q.id < $6' ELSE '' END
+                      || ' ORDER BY q.id DESC) c, LATERAL (SELECT * FROM jobq.jobs v WHERE v.id = c.id AND v.status = $1 OFFSET 0) j WHERE true',
+                    'SELECT * FROM jobq.jobs j WHERE true' || CASE WHEN status IS NOT NULL THEN ' AND j.status = $1' ELSE '' END);
   IF job_type IS NOT NULL THEN query := query || ' AND j.job_type = $2'; END IF;
   IF tenant IS NOT NULL THEN query := query || ' AND coalesce(j.tenant, '''') = $3'; END IF;
   IF before IS NOT NULL THEN query := query || ' AND j.id < $6'; END IF;
@@ -48,7 +62,7 @@ END $$;
 
 -- Returns a bound about so many rows below an id, of all rows of these tables:
 -- without the second half of an id, it names none that the caller may not read;
--- NULL: there are not so many.
+-- NULL: there are not so many.  blocked, failed, live_runs: the rows of these indexes.
 CREATE FUNCTION jobq_internal._search_bound(tables text[], before uuid, n int) RETURNS uuid
   LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
@@ -56,8 +70,10 @@ DECLARE
   bound uuid;
 BEGIN
   EXECUTE format('SELECT s.id FROM (%s) s WHERE s.id < $1 ORDER BY s.id DESC OFFSET $2 LIMIT 1',
-                 (SELECT string_agg(format('SELECT t.id FROM jobq.%I t', name), ' UNION ALL ') FROM unnest(tables) name
-                   WHERE name IN ('queue', 'history', 'dead_letters', 'runs')))
+                 (SELECT string_agg('SELECT t.id FROM jobq.' || CASE name
+                           WHEN 'blocked' THEN 'queue t WHERE t."position" = ''infinity''' WHEN 'failed' THEN 'queue t WHERE t.error_msg IS NOT NULL'
+                           WHEN 'live_runs' THEN 'runs t WHERE t.phase <> ''ended''' ELSE name || ' t' END, ' UNION ALL ') FROM unnest(tables) name
+                   WHERE name IN ('queue', 'blocked', 'failed', 'history', 'dead_letters', 'runs', 'live_runs')))
     INTO bound USING before, n;
   RETURN (left(bound::text, 18) || '-0000-000000000000')::uuid;
 END $$;
@@ -160,15 +176,21 @@ END $$;
 CREATE FUNCTION jobq_internal._search_jobs(
   status jobq.job_status, job_type text, tenant text, payload_contains jsonb, error_like text, since uuid, before uuid,
   max_rows int, time_limit interval DEFAULT '1s', ids_only boolean DEFAULT false)
-  RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+  SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  candidates text := jobq_internal._list_candidates(status);
 BEGIN
   PERFORM jobq_internal._search_type(job_type);
   RETURN QUERY SELECT * FROM jobq_internal._search(
-    CASE WHEN status IN ('pending', 'blocked', 'retry', 'running') THEN '{queue}'
+    CASE WHEN candidates IS NOT NULL AND status = 'blocked' THEN '{blocked}' WHEN candidates IS NOT NULL AND status = 'retry' THEN '{failed}'
+         WHEN candidates IS NOT NULL THEN '{blocked,live_runs}' WHEN status IN ('pending', 'running') THEN '{queue}'
          WHEN status IN ('completed', 'skipped', 'cancelled') THEN '{history}'
          WHEN status = 'error' THEN '{dead_letters}' ELSE '{queue,history,dead_letters}' END::text[],
-    concat('SELECT to_json(', CASE WHEN ids_only THEN 'j.id' ELSE 'j' END, '), j.id FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2',
-           ' AND j.status = ' || quote_literal(status), ' AND j.job_type = ' || quote_literal(job_type),
+    concat('SELECT to_json(', CASE WHEN ids_only THEN 'j.id' ELSE 'j' END, '), j.id FROM ',
+           coalesce('(' || candidates || ' AND q.id >= $1 AND q.id < $2 ORDER BY q.id DESC) c, LATERAL (SELECT * FROM jobq.jobs v WHERE v.id = c.id'
+                      ' AND v.status = ' || quote_literal(status) || ' OFFSET 0) j WHERE true',
+                    concat('jobq.jobs j WHERE j.id >= $1 AND j.id < $2', ' AND j.status = ' || quote_literal(status))), ' AND j.job_type = ' || quote_literal(job_type),
            ' AND coalesce(j.tenant, '''') = ' || quote_literal(tenant), ' AND j.payload @> ' || quote_literal(payload_contains),
            ' AND j.error_msg LIKE ' || quote_literal(error_like), ' ORDER BY j.id DESC LIMIT $3'),
     since, before, max_rows, time_limit);
@@ -265,8 +287,8 @@ BEGIN
         format(query, 'x.completed_at', 'NULL', 'dead_letters', 'completed_at') || filter || ' ORDER BY x.completed_at DESC LIMIT $3',
         since, NULL, 10000, time_limit / 2) d
       UNION ALL
-      SELECT q.item, (('x' || left(replace(q.id::text, '-', ''), 12))::bit(48)::int8 * 1000)::text || '.' FROM jobq_internal._search('{queue}',
-        concat(format(query, 'coalesce(x.started_at, x.created_at)', 'x.id', 'queue', 'id'), ' AND x.status = ''retry''', filter,
+      SELECT q.item, (('x' || left(replace(q.id::text, '-', ''), 12))::bit(48)::int8 * 1000)::text || '.' FROM jobq_internal._search('{failed}',
+        concat(format(query, 'coalesce(x.started_at, x.created_at)', 'x.id', 'queue', 'id'), ' AND x.error_msg IS NOT NULL AND x.status = ''retry''', filter,
                ' AND coalesce(x.started_at, x.created_at) >= ' || quote_literal(since)), NULL, NULL, 2147483647, time_limit / 2) q),
     newest AS (
       SELECT r.* FROM found f, json_to_record(f.item) r(job_type text, error_code text, error_msg text, at timestamptz, id uuid)

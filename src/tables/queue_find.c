@@ -29,7 +29,10 @@
 #include "tables/queue_find.h"
 #include "tables/queue_table.h"
 
-/* Returns a valid index of t on exactly these columns; NULL: none. */
+/*
+ * Returns a valid index of t on exactly these columns; NULL: none.  That of
+ * unique keys is partial; another partial one may lack the row.
+ */
 Relation
 table_index(Table *t, const AttrNumber *columns, int ncolumns)
 {
@@ -37,16 +40,18 @@ table_index(Table *t, const AttrNumber *columns, int ncolumns)
 
 	for (i = 0; i < t->rri->ri_NumIndices; i++)
 	{
-		Form_pg_index index = t->rri->ri_IndexRelationDescs[i]->rd_index;
+		Relation	rel = t->rri->ri_IndexRelationDescs[i];
+		Form_pg_index index = rel->rd_index;
 		int			k;
 
-		if (!index->indisvalid || index->indnkeyatts != ncolumns)
+		if (!index->indisvalid || index->indnkeyatts != ncolumns ||
+			(!heap_attisnull(rel->rd_indextuple, Anum_pg_index_indpred, NULL) && !(index->indisunique && ncolumns > 1)))
 			continue;
 		for (k = 0; k < ncolumns; k++)
 			if (index->indkey.values[k] != columns[k])
 				break;
 		if (k == ncolumns)
-			return t->rri->ri_IndexRelationDescs[i];
+			return rel;
 	}
 	return NULL;
 }

@@ -3,8 +3,8 @@
  *	  Writes jobq's tables past the executor, and locks a job by the very row
  *	  version it was chosen from.
  *
- * A Table is a relation opened with RowExclusiveLock and its indexes, those
- * for concurrency keys when a row has one.  The functions write a row as
+ * A Table is a relation opened with RowExclusiveLock and its indexes, those of
+ * few rows when such a row is written.  The functions write a row as
  * ModifyTable does, without plan, triggers and privilege checks: the caller
  * has checked the rights.  The caller also sets row numbers (rev) and
  * publishes.
@@ -23,8 +23,10 @@
 #include "access/xact.h"
 #include "catalog/index.h"
 #include "executor/tuptable.h"
+#include "nodes/primnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -47,18 +49,53 @@ open_index(Table *t, Oid indexid)
 	rri->ri_IndexRelationInfo[rri->ri_NumIndices++] = BuildIndexInfo(index);
 }
 
+/* True if only rows that are rare (is_rare) fulfil the clause of a predicate. */
+static bool
+is_rare_clause(Node *clause)
+{
+	if (IsA(clause, NullTest) && IsA(((NullTest *) clause)->arg, Var))
+	{
+		AttrNumber	column = ((Var *) ((NullTest *) clause)->arg)->varattno;
+
+		return ((NullTest *) clause)->nulltesttype == IS_NOT_NULL &&
+			(column == Q_key_hash || column == Q_workflow_id || column == Q_error_msg);
+	}
+	if (IsA(clause, OpExpr) && ((OpExpr *) clause)->opfuncid == F_TIMESTAMPTZ_EQ)
+	{
+		Var		   *column = linitial(((OpExpr *) clause)->args);
+		Const	   *value = lsecond(((OpExpr *) clause)->args);
+
+		return IsA(column, Var) && column->varattno == Q_position && IsA(value, Const) && !value->constisnull &&
+			DatumGetTimestampTz(value->constvalue) == DT_NOEND;
+	}
+	return false;
+}
+
+static bool
+holds_rare_rows(Relation index)
+{
+	ListCell   *lc;
+
+	foreach(lc, RelationGetIndexPredicate(index))
+	{
+		if (is_rare_clause(lfirst(lc)))
+			return true;
+	}
+	return false;
+}
+
 /*
- * Returns the indexes of the queue that hold only rows with a concurrency key,
- * or only tasks.
- * They stay closed until such a row is written: opening them and testing their
- * predicates would cost every other row.
+ * Returns the indexes of the queue that hold few rows: those with a concurrency
+ * key, tasks, blocked jobs, jobs that have failed (is_rare).  They stay closed
+ * until such a row is written: opening them and testing their predicates would
+ * cost every other row.
  */
 static List *
-key_indexes(List *indexes)
+rare_indexes(List *indexes)
 {
 	static List *seen = NIL;	/* indexes already classified: an index never changes its columns */
 	static List *found = NIL;
-	List	   *keyed = NIL;
+	List	   *rare = NIL;
 	MemoryContext old;
 	ListCell   *lc;
 
@@ -68,18 +105,17 @@ key_indexes(List *indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
 
-		if ((index->rd_index->indkey.values[0] == Q_key_hash || index->rd_index->indkey.values[0] == Q_workflow_id) &&
-			RelationGetIndexPredicate(index) != NIL)
-			keyed = lappend_oid(keyed, lfirst_oid(lc));
+		if (holds_rare_rows(index))
+			rare = lappend_oid(rare, lfirst_oid(lc));
 		index_close(index, NoLock);
 	}
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	list_free(seen);
 	list_free(found);
-	found = list_copy(keyed);
+	found = list_copy(rare);
 	seen = list_copy(indexes);
 	MemoryContextSwitchTo(old);
-	list_free(keyed);
+	list_free(rare);
 	return found;
 }
 
@@ -90,7 +126,7 @@ open_queue_indexes(Table *t)
 	int			n = list_length(indexes);
 	ListCell   *lc;
 
-	t->closed = key_indexes(indexes);
+	t->closed = rare_indexes(indexes);
 	t->rri->ri_NumIndices = 0;
 	t->rri->ri_IndexRelationDescs = palloc(sizeof(Relation) * n);
 	t->rri->ri_IndexRelationInfo = palloc(sizeof(IndexInfo *) * n);
@@ -103,7 +139,7 @@ open_queue_indexes(Table *t)
 }
 
 static void
-open_key_indexes(Table *t)
+open_rare_indexes(Table *t)
 {
 	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(t->rri));
 	ListCell   *lc;
@@ -141,6 +177,14 @@ table_close_after_write(Table *t)
 	table_close(t->rel, NoLock);
 }
 
+/* True if an index of rare_indexes holds the row. */
+static bool
+is_rare(const Datum *values, const bool *nulls)
+{
+	return !nulls[Q_key_hash - 1] || !nulls[Q_workflow_id - 1] || !nulls[Q_error_msg - 1] ||
+		DatumGetTimestampTz(values[Q_position - 1]) == DT_NOEND;
+}
+
 /* Puts a row into the slot, which only borrows the datums. */
 static void
 fill_slot(Table *t, Datum *values, bool *nulls)
@@ -153,8 +197,8 @@ fill_slot(Table *t, Datum *values, bool *nulls)
 	memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tableOid = RelationGetRelid(t->rel);
-	if (t->closed != NIL && (!nulls[Q_key_hash - 1] || !nulls[Q_workflow_id - 1]))
-		open_key_indexes(t);
+	if (t->closed != NIL && is_rare(values, nulls))
+		open_rare_indexes(t);
 }
 
 HeapTuple

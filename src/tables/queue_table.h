@@ -80,7 +80,7 @@ typedef struct Table
 	ResultRelInfo *rri;
 	TupleTableSlot *slot;
 	BlockNumber nblocks;		/* known to exist: no process truncates while our lock is held */
-	List	   *closed;			/* indexes that are opened for the first row with a concurrency key */
+	List	   *closed;			/* indexes of few rows, opened for the first one */
 } Table;
 
 extern void table_open_for_write(Table *t, Oid relid);

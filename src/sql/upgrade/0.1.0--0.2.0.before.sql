@@ -18,6 +18,8 @@ ALTER TABLE jobq.queue ADD COLUMN keep_dead interval, ADD COLUMN schedule_id int
   ADD COLUMN cancel_requested boolean, ADD COLUMN after uuid[], ADD COLUMN after_rule text, ADD COLUMN waiting_for int4,
   ADD COLUMN after_state int2, ADD COLUMN keep_until timestamptz, ADD COLUMN key_since timestamptz;
 DROP INDEX IF EXISTS jobq.queue_key_order;
+CREATE INDEX queue_blocked ON jobq.queue (id) WHERE "position" = 'infinity';
+CREATE INDEX queue_failed ON jobq.queue (id) WHERE error_msg IS NOT NULL;
 ALTER TABLE jobq.history ADD COLUMN keep_dead interval, ADD COLUMN after uuid[], ADD COLUMN after_rule text;
 ALTER TABLE jobq.dead_letters ADD COLUMN keep_dead interval, ADD COLUMN after uuid[], ADD COLUMN after_rule text;
 
@@ -133,6 +135,7 @@ CREATE TABLE jobq.runs (
   again       text[]
 );
 CREATE INDEX runs_keep_until ON jobq.runs (keep_until);
+CREATE INDEX runs_live ON jobq.runs (id) WHERE phase <> 'ended';
 
 CREATE TABLE jobq.run_timers (
   due  timestamptz NOT NULL,
