@@ -116,11 +116,11 @@ include src/top/sources.mk
 HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SRCS))
 OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(filter-out src/helper/% src/web/% src/top/%,$(wildcard src/*/*.c)) $(HELPER_SHARED))
 PROGRAM_HELPER = jobq-helper
-# jobq-web is a program of its own that needs libmicrohttpd and libpq.
+# jobq-web is a program of its own that needs libmicrohttpd, libpq and zlib.
 PROGRAM_WEB = jobq-web
 WEB_OBJS = $(patsubst %.c,build/%.o,$(WEB_SRCS) $(WEB_SHARED)) build/src/web/page.o
 WEB_LIBPQ = -isystem $(shell $(PG_CONFIG) --includedir)
-WEB_HAS := $(shell $(CC) $(WEB_LIBPQ) -include microhttpd.h -include libpq-fe.h -x c -E /dev/null >/dev/null 2>&1 && echo yes)
+WEB_HAS := $(shell $(CC) $(WEB_LIBPQ) -include microhttpd.h -include libpq-fe.h -include zlib.h -x c -E /dev/null >/dev/null 2>&1 && echo yes)
 # jobq-top is one, too, with libpq alone.
 PROGRAM_TOP = jobq-top
 TOP_OBJS = $(patsubst %.c,build/%.o,$(TOP_SRCS) $(TOP_SHARED))
@@ -193,7 +193,7 @@ build/src/web/page.o: src/web/embed src/web/sources.mk $(addprefix src/web/page/
 	$(CC) $(CFLAGS) $(WEB_CFLAGS) -Isrc/web -c -o $@ build/src/web/page.c
 
 $(PROGRAM_WEB): $(WEB_OBJS)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(shell $(PG_CONFIG) --libdir) -lmicrohttpd -lpq
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(shell $(PG_CONFIG) --libdir) -lmicrohttpd -lpq -lz
 
 .PHONY: web install-web uninstall-web
 ifeq ($(WEB_HAS),yes)
@@ -204,7 +204,7 @@ install-web: $(PROGRAM_WEB) installdirs
 	$(INSTALL_DATA) src/web/jobq-web.8 '$(DESTDIR)$(mandir)/man8/jobq-web.8'
 else
 web install-web:
-	@echo "jobq-web is left out: no headers of libmicrohttpd and libpq (Debian: libmicrohttpd-dev, libpq-dev)"
+	@echo "jobq-web is left out: no headers of libmicrohttpd, libpq and zlib (Debian: libmicrohttpd-dev, libpq-dev, zlib1g-dev)"
 endif
 uninstall-web:
 	rm -f '$(DESTDIR)$(bindir)/$(PROGRAM_WEB)' '$(DESTDIR)$(mandir)/man8/jobq-web.8'

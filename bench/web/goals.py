@@ -93,12 +93,12 @@ def worst_why(f: Figures) -> Optional[Verdict]:
 
 def page(name: str) -> Judge:
     def judge(f: Figures) -> Optional[Verdict]:
-        found = f.many(name, "types requests later.requests files_bytes answers_bytes answers_if_gzip_bytes later.bytes bytes")
+        found = f.many(name, "types requests later.requests files_bytes answers_bytes later.bytes bytes")
         if not found:
             return None
-        *counts, files, answers, packed, later, total = found
-        said = "%s types: %s requests, and %s after the first paint; files %s, answers %s (gzip would make %s), after the first paint %s" % (
-            *map(count, counts), *(show(size, "bytes") for size in (files, answers, packed, later)))
+        *counts, files, answers, later, total = found
+        said = "%s types: %s requests, and %s after the first paint; files %s, answers %s, after the first paint %s" % (
+            *map(count, counts), *(show(size, "bytes") for size in (files, answers, later)))
         requests = counts[1]
         return Verdict(total, "bytes", requests <= 10 and total <= 90e3, said)
 

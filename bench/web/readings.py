@@ -80,15 +80,15 @@ def page(scene: Scene) -> Metrics:
         later = dict(first)
         for name in LATER:
             read_file(connection, "assets/" + name, later)
-        answers, plain = {}, {}
+        answers = {}
         for path in FIRST_ANSWERS + LATER_ANSWERS:
             reply = connection.get(path, GZIP)
             answer(reply)
-            answers[path], plain[path] = len(reply.body), len(gzip.compress(reply.text(), 6))
+            answers[path] = len(reply.body)
     files, rest = sum(first.values()), sum(later.values()) - sum(first.values())
     return {"types": int(scene.place.session.value("SELECT count(*) FROM jobq.stat_job_types")),
             "requests": len(first) + len(FIRST_ANSWERS), "files_bytes": files, "answers_bytes": sum(answers[a] for a in FIRST_ANSWERS),
-            "answers_if_gzip_bytes": sum(plain[a] for a in FIRST_ANSWERS), "bytes": files + sum(answers[a] for a in FIRST_ANSWERS),
+            "bytes": files + sum(answers[a] for a in FIRST_ANSWERS),
             "later": {"requests": len(later) - len(first) + len(LATER_ANSWERS), "bytes": rest + sum(answers[a] for a in LATER_ANSWERS)}}
 
 
@@ -150,13 +150,14 @@ def streams(scene: Scene) -> Metrics:
                 overviews, received, since = opened.overviews, opened.bytes, time.monotonic()
                 time.sleep(p["streaming"])
                 passed = time.monotonic() - since
+                sent = (opened.overviews - overviews) * p["streams"] / opened.unpacked
                 cpu, memory = web.cpu() - cpu, web.memory()
                 after, mean = scene.place.session.value(QUERIES).split("|")
                 return {"streams": p["streams"], "closed": opened.closed, "types": int(scene.place.session.value("SELECT count(*) FROM jobq.stat_job_types")),
                         "bytes": memory, "private_bytes": measure.private_bytes(web.pid), "cpu": round(cpu / passed, 4),
                         "queries": round((int(after) - int(calls)) / passed, 3), "query_seconds": round(float(mean), 6),
-                        "overviews": round((opened.overviews - overviews) / passed / p["streams"], 3),
-                        "event_bytes": round((opened.bytes - received) / max(1, opened.overviews - overviews))}
+                        "overviews": round(sent / passed / p["streams"], 3),
+                        "event_bytes": round((opened.bytes - received) / max(1, sent))}
             finally:
                 opened.close()
                 end_load(scene.place, jobs)

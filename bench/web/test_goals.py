@@ -35,7 +35,7 @@ class GoalsTest(unittest.TestCase):
 
     def test_page_has_two_limits(self):
         for requests, size, met in ((10, 90000, True), (11, 1000, False), (5, 90001, False)):
-            sizes = {"files_bytes": 1, "answers_bytes": 1, "answers_if_gzip_bytes": 1, "bytes": size}
+            sizes = {"files_bytes": 1, "answers_bytes": 1, "bytes": size}
             found = verdict("page, few", page_few={"types": 3, "requests": requests, "later": {"requests": 9, "bytes": 1}, **sizes})
             self.assertEqual(found.met, met)
 

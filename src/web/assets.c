@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "gzip.h"
 #include "problem.h"
 
 #define INDEX	"index.html"
@@ -34,23 +35,6 @@ asset_named(const char *name)
 			return asset;
 	}
 	return NULL;
-}
-
-/* True if a header that is a list names the word, and not with q=0. */
-static bool
-lists(const char *header, const char *word)
-{
-	size_t		len = strlen(word);
-	const char *c;
-
-	for (c = header ? strstr(header, word) : NULL; c; c = strstr(c + len, word))
-	{
-		const char *end = c + len + strspn(c + len, " ");
-
-		if ((c == header || c[-1] == ' ' || c[-1] == ',') && (*end == '\0' || *end == ',' || *end == ';'))
-			return strncmp(end, ";q=0", 4) != 0 || strspn(end + 4, ".0") != strcspn(end + 4, ", ");
-	}
-	return false;
 }
 
 /* Adds index.html with links for a path that many directories below the page's own. */
@@ -118,12 +102,12 @@ asset_get(Call *call)
 	reply->kept = true;
 	reply_header(request, "ETag", asset->tag);
 	reply_header(request, "Vary", "Accept-Encoding");
-	if (lists(request->facts.if_none_match, asset->tag))
+	if (header_lists(request->facts.if_none_match, asset->tag))
 	{
 		call_reply(call, 304, asset->type);
 		return;
 	}
-	if (lists(request->facts.accept_encoding, "gzip"))
+	if (gzip_is_taken(request))
 	{
 		reply_header(request, "Content-Encoding", "gzip");
 		buf_add(&reply->body, asset->packed, asset->packed_len);
@@ -136,5 +120,5 @@ asset_get(Call *call)
 bool
 wants_page(const Call *call)
 {
-	return call->route->page && !call->request->conn->metrics && lists(call->request->facts.accept, "text/html");
+	return call->route->page && !call->request->conn->metrics && header_lists(call->request->facts.accept, "text/html");
 }

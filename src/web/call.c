@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "gzip.h"
 #include "route.h"
 
 const Config *web_config;
@@ -24,5 +25,7 @@ call_value(const Call *call, const char *name)
 void
 call_reply(Call *call, int status, const char *type)
 {
+	if (call->route && call->route->shape != SHAPE_FILE)
+		gzip_reply(call->request);
 	request_reply(call->request, status, type);
 }

@@ -30,6 +30,13 @@ frame_event(const char *event, const char *data)
 	return frame;
 }
 
+void
+frame_pack(Frame *frame)
+{
+	if (!frame->packed)
+		frame->packed = gzip_piece(frame->text, frame->len, &frame->packed_len, &frame->sum);
+}
+
 Frame *
 frame_hold(Frame *frame)
 {
@@ -43,5 +50,6 @@ frame_release(Frame *frame)
 	if (!frame || --frame->refs > 0)
 		return;
 	free(frame->text);
+	free(frame->packed);
 	free(frame);
 }

@@ -14,8 +14,8 @@
  *				may not read this any more: another stream may get less),
  *				shutdown
  *
- * and a comment every 15 s.  Events have no ids: each overview is whole, so
- * Last-Event-ID means nothing here.
+ * and a comment every 15 s, in gzip for a client that takes it.  Events have no
+ * ids: each overview is whole, so Last-Event-ID means nothing here.
  *
  * A stream has no queue.  When the socket has taken everything, the next event
  * is chosen by what the stream has sent and what its feed has now: a slow
@@ -55,10 +55,14 @@ struct Stream
 	bool		refused;		/* it has another reply */
 	const char *bye;			/* the reason; NULL: it goes on */
 	bool		gone;			/* the client has left */
+	bool		packed;			/* its client takes gzip */
 
 	/* what was sent */
+	bool		begun;
 	bool		greeted;
 	bool		said_bye;
+	bool		ended;
+	GzipSum		sum;			/* of all events */
 	bool		stale;			/* since the last overview */
 	uint64_t	number;			/* of the last overview, 0: none */
 	uint64_t	before;			/* the one before it, until changed was sent; 0: none */
@@ -71,6 +75,7 @@ struct Stream
 static Stream *streams = NULL;
 static int	nstreams = 0;
 static bool ending = false;
+static Frame beginning = {.packed = GZIP_BEGIN,.packed_len = GZIP_BEGIN_LEN,.refs = 1};
 static Frame greeting = {.text = "retry: 2000\n\n",.len = 13,.refs = 1};
 static Frame heartbeat = {.text = ":\n\n",.len = 3,.refs = 1};
 static uint64_t check(uint64_t now);
@@ -87,6 +92,19 @@ bye_event(const char *reason)
 	buf_printf(&data, "{\"reason\":\"%s\"}", reason);
 	frame = frame_event("bye", data.data);
 	buf_free(&data);
+	return frame;
+}
+
+/* The end of a packed stream. */
+static Frame *
+end_of(const Stream *s)
+{
+	Frame	   *frame = mem_zero(sizeof(Frame));
+
+	frame->packed = mem_zero(GZIP_END_LEN);
+	frame->packed_len = GZIP_END_LEN;
+	gzip_end(s->sum, frame->packed);
+	frame->refs = 1;
 	return frame;
 }
 
@@ -131,10 +149,20 @@ next_event(Stream *s, uint64_t now)
 	const Feed *feed = s->viewer->feed;
 	Frame	   *frame;
 
+	if (s->packed && !s->begun)
+	{
+		s->begun = true;
+		return frame_hold(&beginning);
+	}
 	if (!s->greeted)
 	{
 		s->greeted = true;
 		return frame_hold(&greeting);
+	}
+	if (s->said_bye)
+	{
+		s->ended = true;
+		return end_of(s);
 	}
 	if (s->bye)
 	{
@@ -164,10 +192,15 @@ take_event(Stream *s)
 
 	if (s->frame)
 		return true;
-	if (s->said_bye)
+	if (s->said_bye && (!s->packed || s->ended))
 		return false;
 	s->frame = next_event(s, now);
 	s->at = 0;
+	if (s->frame && s->packed)
+	{
+		frame_pack(s->frame);
+		gzip_add(&s->sum, s->frame->sum);
+	}
 	if (s->frame)
 		conn_deadline(s->call->request->conn, now + (s->said_bye ? BYE_MS : EVENT_MS));
 	return s->frame != NULL;
@@ -184,10 +217,11 @@ next_bytes(Request *request, char *to, size_t size)
 		return PART_CUT;
 	while (n < size && take_event(s))
 	{
-		size_t		left = s->frame->len - s->at;
+		const char *bytes = s->packed ? s->frame->packed : s->frame->text;
+		size_t		left = (s->packed ? s->frame->packed_len : s->frame->len) - s->at;
 		size_t		some = left < size - n ? left : size - n;
 
-		memcpy(to + n, s->frame->text + s->at, some);
+		memcpy(to + n, bytes + s->at, some);
 		n += some;
 		s->at += some;
 		if (some == left)
@@ -246,6 +280,10 @@ open_stream(Stream *s, bool shared)
 	s->heartbeat = now_ms() + HEARTBEAT_MS;
 	timer_by(&timer, s->heartbeat);
 	reply_header(request, "X-Accel-Buffering", "no");	/* of nginx */
+	reply_header(request, "Vary", "Accept-Encoding");
+	s->packed = gzip_is_taken(request);
+	if (s->packed)
+		reply_header(request, "Content-Encoding", "gzip");
 	request_stream(request, EVENTS_TYPE, next_bytes);
 }
 

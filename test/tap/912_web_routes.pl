@@ -5,6 +5,7 @@ use strict;
 use warnings;
 use utf8;
 
+use Compress::Zlib ();
 use JSON::PP;
 use PostgreSQL::Test::Utils;
 use ServerTest;
@@ -84,6 +85,19 @@ my $unknown = '00000000-0000-7000-8000-000000000000';
 bad($_->[0], "$api/jobs/$unknown$_->[1]", undef, '404', "an unknown job: $_->[0] $_->[1]")
   foreach [ 'GET', '' ], [ 'POST', '/cancel' ], [ 'POST', '/retry' ];
 bad('GET', "$api/jobs/$unknown/events", undef, '404 P0002', 'its events');
+
+# Large replies are in gzip for a client that takes it.
+my %packed = (headers => { basic('boss', 'b'), 'Accept-Encoding' => 'deflate, gzip' });
+foreach my $path ("$api/jobs?job_type=pull", "$api/openapi.json")
+{
+	my (undef, $packed, $headers) = ask($web, 'GET', $path, %packed);
+	my (undef, $plain, $others) = ask($web, 'GET', $path, %boss);
+
+	is(join(' ', map { $headers->{$_} } qw(content-encoding vary content-type)), 'gzip Accept-Encoding application/json', "$path is packed");
+	ok(!$others->{'content-encoding'} && $others->{vary} eq 'Accept-Encoding', 'and plain for others');
+	is_deeply(decode_json(Compress::Zlib::memGunzip($packed)), $plain, 'the same');
+}
+is((ask($web, 'GET', "$api/session", %packed))[2]{'content-encoding'}, undef, 'a small one is not');
 
 # A list that finds too little for a second says how far it has come, and the next page goes on.
 $node->safe_psql('postgres', q{SELECT jobq.enqueue('step', '{"first": true}')});

@@ -4,6 +4,7 @@
 use strict;
 use warnings;
 
+use Compress::Raw::Zlib;
 use FindBin;
 use IO::Select;
 use IO::Socket::INET;
@@ -39,11 +40,11 @@ my $web = start_web($node);
 # ---------- streams ----------
 
 # Opens a stream; more: web, from (an address), receive (bytes of the socket's buffer), headers,
-# version, counts (its events are only counted).
+# version, counts (its events are only counted), packed (it takes gzip).
 sub open_stream
 {
 	my ($role, %more) = @_;
-	my %headers = (Host => 'a', ($role ? basic($role, 'p') : ()), %{ $more{headers} // {} });
+	my %headers = (Host => 'a', ($role ? basic($role, 'p') : ()), ($more{packed} ? ('Accept-Encoding' => 'gzip') : ()), %{ $more{headers} // {} });
 	my $to = $more{web} // $web;
 	my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $to->{port}, LocalAddr => $more{from} // '127.0.0.1',
 		Proto => 'tcp', Timeout => 30) // die "connect: $!";
@@ -66,23 +67,34 @@ sub take
 		$s->{head} = $1;
 		($s->{status}) = $s->{head} =~ /^HTTP\S+ (\d+)/;
 		$s->{chunked} = $s->{head} =~ /^Transfer-Encoding: chunked/mi;
+		$s->{gzip} = Compress::Raw::Zlib::Inflate->new(-WindowBits => WANT_GZIP) if $s->{head} =~ /^Content-Encoding: gzip\r$/mi;
 	}
 	return unless $s->{head};
+	my $body = '';
 	if ($s->{chunked})
 	{
 		while ($s->{raw} =~ /^([0-9a-fA-F]+)\r\n/ && length $s->{raw} >= length($1) + 4 + hex $1)
 		{
 			my $head = length($1) + 2;
 			$s->{complete} = 1 if hex($1) == 0;
-			$s->{text} .= substr $s->{raw}, $head, hex $1;
+			$body .= substr $s->{raw}, $head, hex $1;
 			substr($s->{raw}, 0, $head + 2 + hex $1, '');
 		}
 	}
 	else
 	{
-		$s->{text} .= $s->{raw};
+		$body = $s->{raw};
 		$s->{raw} = '';
 	}
+	if ($s->{gzip} && $body ne '')
+	{
+		my $status = $s->{gzip}->inflate($body, my $plain);
+
+		die "gzip: $status" unless $status == Z_OK || $status == Z_STREAM_END;
+		$s->{unpacked} = $status == Z_STREAM_END;
+		$body = $plain;
+	}
+	$s->{text} .= $body;
 	return unless $s->{status} == 200;
 	while ($s->{text} =~ s/^(.*?)\n\n//s)
 	{
@@ -142,7 +154,7 @@ sub ends_with
 	until_true(sub { $_[0]{closed} }, $s);
 	my @bye = named($s, 'bye');
 	is(join(' ', map { $_->{data}{reason} } @bye), $reason, "$what: bye, $reason");
-	ok($s->{complete} && @bye && $s->{events}[-1] == $bye[0], 'as its last event');
+	ok($s->{complete} && @bye && $s->{events}[-1] == $bye[0] && (!$s->{gzip} || $s->{unpacked}), 'as its last event');
 	return;
 }
 
@@ -199,8 +211,9 @@ is(status_of($web, 'GET', '/api/v1/stream', headers => { basic('enqueuer', 'p') 
 
 # ---------- one read a second, for all roles that see all ----------
 
-my @streams = map { open_stream($all[ $_ % 2 ], counts => 1) } 1 .. 50;
+my @streams = map { open_stream($all[ $_ % 2 ], counts => 1, packed => $_ > 25) } 1 .. 50;
 ok(until_true(sub { named($_[0], 'overview') >= 1 }, @streams), '50 streams of two roles');
+is(scalar(grep { $_->{gzip} } @streams), 25, 'half of them in gzip');
 my $from = -s $node->logfile;
 my $began = time;
 my %had = map { $_ => scalar named($_, 'overview') } @streams;
@@ -238,7 +251,7 @@ is_deeply((named($acme[0], 'overview'))[-1]{data}{types}, [], 'and is no longer 
 
 # ---------- the end of a right ----------
 
-my @two = map { open_stream("all$_") } 2, 3, 4;
+my @two = map { open_stream("all$_", packed => $_ < 4) } 2, 3, 4;
 next_event($_, 'overview') foreach @two;
 $node->safe_psql('postgres', "SELECT jobq.revoke_access('all2', 'read')");
 ends_with($two[0], 'rights', 'a role that may not read all any more');
