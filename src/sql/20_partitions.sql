@@ -193,34 +193,14 @@ BEGIN
   END IF;
 END $$;
 
-CREATE FUNCTION jobq_internal._ensure_partition(parent regclass, moment timestamptz, at timestamptz DEFAULT clock_timestamp())
-  RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-  SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
-  SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
+-- Makes the partition for a moment, if there is room for one.
+CREATE FUNCTION jobq_internal._attach_partition(parent regclass, moment timestamptz, at timestamptz) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  net regclass := jobq_internal._default_partition(parent);
   starts timestamptz;
   ends timestamptz;
   name text;
 BEGIN
-  IF moment IS NULL OR NOT isfinite(moment)
-     OR parent NOT IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass,
-                       'jobq.audit'::regclass) THEN
-    PERFORM jobq_internal._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
-  END IF;
-  IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
-    RETURN;
-  END IF;
-  -- a second session that makes the same partition waits here, then sees it
-  EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
-  IF net IS NOT NULL THEN  -- not free: found before the work that a rollback would waste
-    BEGIN
-      EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', net);
-      RAISE SQLSTATE 'JQ000';
-    EXCEPTION WHEN SQLSTATE 'JQ000' THEN
-      NULL;  -- and given back: jobs end meanwhile
-    END;
-  END IF;
   SELECT g.low, g.high INTO starts, ends FROM jobq_internal._partition_gap(parent, moment, at) g;
   IF starts IS NULL THEN
     RETURN;
@@ -262,6 +242,40 @@ BEGIN
   EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
                  parent, name, starts, ends);
   PERFORM jobq_internal._protect_partition(format('jobq.%I', name)::regclass, parent);
+END $$;
+
+CREATE FUNCTION jobq_internal._ensure_partition(parent regclass, moment timestamptz, at timestamptz DEFAULT clock_timestamp())
+  RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
+  SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
+DECLARE
+  net regclass := jobq_internal._default_partition(parent);
+BEGIN
+  IF moment IS NULL OR NOT isfinite(moment)
+     OR parent NOT IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass,
+                       'jobq.audit'::regclass) THEN
+    PERFORM jobq_internal._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
+  END IF;
+  IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
+    RETURN;
+  END IF;
+  -- a second session that makes the same partition waits here, then sees it
+  EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
+  IF net IS NOT NULL THEN  -- not free: found before the work that a rollback would waste
+    BEGIN
+      EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', net);
+      RAISE SQLSTATE 'JQ000';
+    EXCEPTION WHEN SQLSTATE 'JQ000' THEN
+      NULL;  -- and given back: jobs end meanwhile
+    END;
+  END IF;
+  BEGIN
+    PERFORM jobq_internal._attach_partition(parent, moment, at);
+  EXCEPTION WHEN check_violation THEN
+    -- a row went to the default partition meanwhile: now none does
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', net);
+    PERFORM jobq_internal._attach_partition(parent, moment, at);
+  END;
 END $$;
 
 -- Returns the time before which rows of a table have expired, by its key.
