@@ -4,7 +4,9 @@
 -- workflow_id; a step without job_type has type_id 0.  The conductor calls the
 -- functions below (src/schedule/conductor_runs.c), one transaction each.  They
 -- are in PL/pgSQL, which keeps the plans of its queries; SQL functions are
--- planned for each call.
+-- planned for each call.  Statistics may say that a large queue is empty; then the
+-- planner takes any index, for a join or for an order.  OFFSET 0 prevents that: a
+-- set of ids finds its rows one by one, a run its tasks before they are sorted.
 --
 --  row		status	position	while
 --  run		pending	its own		it waits for its turn
@@ -237,7 +239,7 @@ CREATE FUNCTION jobq_internal._tell_of_tasks(ids uuid[]) RETURNS void
 BEGIN
   IF EXISTS (SELECT FROM jobq.job_types t WHERE t.options ->> 'events' = 'all') THEN
     PERFORM jobq_internal._tell(q.id, q.type_id, q.tenant, 0, e.type, NULL, e.data)
-       FROM unnest(ids) WITH ORDINALITY i(id, n) JOIN jobq.queue q ON q.id = i.id,
+       FROM unnest(ids) WITH ORDINALITY i(id, n), LATERAL (SELECT * FROM jobq.queue o WHERE o.id = i.id OFFSET 0) q,
             LATERAL (VALUES ('enqueued', jsonb_build_object('priority', q.priority, 'scheduled_for', q.scheduled_for, 'parent_id', q.parent_id)),
                             ('blocked', jsonb_build_object('after', cardinality(q.after), 'after_rule', q.after_rule))) e(type, data)
       WHERE e.type = 'enqueued' OR q.waiting_for > 0
@@ -326,7 +328,7 @@ DECLARE
   q jobq.queue;
   met uuid[] := '{}';
 BEGIN
-  FOR q IN SELECT j.* FROM unnest(tasks) WITH ORDINALITY t(id, n) JOIN jobq.queue j ON j.id = t.id ORDER BY t.n LOOP
+  FOR q IN SELECT j.* FROM unnest(tasks) WITH ORDINALITY t(id, n), LATERAL (SELECT * FROM jobq.queue o WHERE o.id = t.id OFFSET 0) j ORDER BY t.n LOOP
     IF q.after IS NULL OR q.after_rule = 'done' OR (q.after_state & CASE q.after_rule WHEN 'failed' THEN 2 ELSE 1 END) <> 0 THEN
       met := met || q.id;
     ELSE
@@ -543,7 +545,8 @@ DECLARE
   begun boolean := false;
   left_run uuid;
 BEGIN
-  FOR q IN SELECT j.* FROM unnest(tasks) WITH ORDINALITY t(id, n) JOIN jobq.queue j ON j.id = t.id AND j.status = 'blocked' ORDER BY t.n LOOP
+  FOR q IN SELECT j.* FROM unnest(tasks) WITH ORDINALITY t(id, n),
+                          LATERAL (SELECT * FROM jobq.queue o WHERE o.id = t.id AND o.status = 'blocked' OFFSET 0) j ORDER BY t.n LOOP
     IF begun AND jobq_internal._turn_is_over() THEN
       IF q.workflow_id IS DISTINCT FROM left_run THEN
         PERFORM jobq_internal._look_again(q.workflow_id);
@@ -586,9 +589,13 @@ END $$;
 CREATE FUNCTION jobq_internal._look_at_ready(run uuid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  tasks uuid[] := ARRAY(SELECT q.id FROM jobq.queue q
-                         WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0 AND q.after_state < 4
-                         ORDER BY q.id LIMIT 100 FOR UPDATE);
+  tasks uuid[] := ARRAY(
+    SELECT l.id
+      FROM (SELECT t.id FROM (SELECT q.id FROM jobq.queue q
+                               WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0
+                                 AND q.after_state < 4 OFFSET 0) t ORDER BY t.id LIMIT 100) i,
+           LATERAL (SELECT o.id FROM jobq.queue o
+                     WHERE o.id = i.id AND o.status = 'blocked' AND o.waiting_for = 0 AND o.after_state < 4 OFFSET 0 FOR UPDATE) l);
 BEGIN
   IF tasks <> '{}' THEN
     PERFORM jobq_internal._ready(tasks);
@@ -1117,7 +1124,7 @@ DECLARE
   q jobq.queue;
   looked int;
 BEGIN
-  FOR q IN SELECT j.* FROM unnest(due) t(id) JOIN jobq.queue j ON j.id = t.id LOOP
+  FOR q IN SELECT j.* FROM unnest(due) t(id), LATERAL (SELECT * FROM jobq.queue o WHERE o.id = t.id OFFSET 0) j LOOP
     IF q.status = 'blocked' AND q.after_state = 4 THEN
       PERFORM jobq_internal._settle_task(q.id, 'failed', NULL, 'timeout', format('timeout after %s', q.timeout));
     ELSIF q.status = 'blocked' AND q.after_state = 8 THEN
@@ -1137,7 +1144,9 @@ BEGIN
   WITH gone AS (DELETE FROM jobq.run_timers t WHERE t.ctid IN
                   (SELECT o.ctid FROM jobq.run_timers o WHERE o.due <= (SELECT clock_timestamp()) ORDER BY o.due LIMIT 200) RETURNING t.id)
   SELECT array_agg(g.id) INTO due FROM gone g;
-  PERFORM jobq_internal._act_on_timers(due);
+  IF due IS NOT NULL THEN
+    PERFORM jobq_internal._act_on_timers(due);
+  END IF;
   RETURN (SELECT min(t.due) FROM jobq.run_timers t);
 END $$;
 
@@ -1153,7 +1162,7 @@ BEGIN
   RETURN QUERY
   SELECT r.id, q.id IS NOT NULL, l.id, q.tenant
     FROM (SELECT * FROM jobq.runs o WHERE o.id > _sweep.after ORDER BY o.id LIMIT 1000) r
-    LEFT JOIN jobq.queue q ON q.id = r.id AND r.phase <> 'ended'
+    LEFT JOIN LATERAL (SELECT * FROM jobq.queue o WHERE o.id = r.id AND r.phase <> 'ended' OFFSET 0) q ON true
     LEFT JOIN LATERAL (
       SELECT unnest(t.maps || CASE WHEN t.n = 0 OR t.left_over
                                      OR (r.phase IN ('running', 'failing') AND (q.cancel_requested OR r.deadline <= (SELECT clock_timestamp())))

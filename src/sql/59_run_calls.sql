@@ -35,7 +35,8 @@ DECLARE
   held uuid[] := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' FOR UPDATE SKIP LOCKED);
 BEGIN
   PERFORM jobq_internal._lock_job(q.id)
-     FROM jobq.queue q WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.id <> ALL (held) ORDER BY q.id;
+     FROM (SELECT o.id FROM jobq.queue o
+            WHERE o.workflow_id = run AND o.parent_id = run AND o.status = 'blocked' AND o.id <> ALL (held) OFFSET 0) q ORDER BY q.id;
 END $$;
 
 -- Makes a task of a paused run that has not begun wait for the end of the pause.
@@ -52,8 +53,9 @@ CREATE FUNCTION jobq_internal._meet_run(run uuid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   INSERT INTO jobq.runs (id, type_id, version, deadline, keep_until)
-  SELECT q.id, q.type_id, 0, 'infinity', 'infinity' FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id
-   WHERE q.id = run AND q.status <> 'running' AND t.is_workflow
+  SELECT q.id, q.type_id, 0, 'infinity', 'infinity'
+    FROM (SELECT * FROM jobq.queue o WHERE o.id = run AND o.status <> 'running' OFFSET 0) q JOIN jobq.job_types t ON t.id = q.type_id
+   WHERE t.is_workflow
   ON CONFLICT DO NOTHING;
 END $$;
 
@@ -71,8 +73,9 @@ BEGIN
   -- what has not begun is taken back
   PERFORM jobq_internal._take_back_waiting(q.id)
      FROM jobq.queue q WHERE q.workflow_id = run AND q.status IN ('pending', 'retry') AND q.type_id <> 0;
-  PERFORM jobq_internal._pause_run(q.id, reason) FROM jobq.queue q JOIN jobq.runs r ON r.id = q.id
-    WHERE q.workflow_id = run AND q.status = 'running' ORDER BY q.id;
+  PERFORM jobq_internal._pause_run(q.id, reason)
+     FROM (SELECT o.id FROM jobq.queue o WHERE o.workflow_id = run AND o.status = 'running' OFFSET 0) q JOIN jobq.runs r ON r.id = q.id
+    ORDER BY q.id;
   RETURN true;
 END $$;
 
@@ -107,8 +110,9 @@ BEGIN
   PERFORM jobq_internal._ready(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.workflow_id = run AND q.status = 'blocked' AND q.after_state = 16)),
           jobq_internal._look_again(q.id) FROM jobq.queue q
     WHERE (q.workflow_id = run AND q.status = 'running' AND q.position = 'infinity') OR q.id = run;
-  PERFORM jobq_internal._resume_run(q.id) FROM jobq.queue q JOIN jobq.runs r ON r.id = q.id
-    WHERE q.workflow_id = run ORDER BY q.id;
+  PERFORM jobq_internal._resume_run(q.id)
+     FROM (SELECT o.id FROM jobq.queue o WHERE o.workflow_id = run OFFSET 0) q JOIN jobq.runs r ON r.id = q.id
+    ORDER BY q.id;
   RETURN true;
 END $$;
 
@@ -347,7 +351,7 @@ DECLARE
   is_same boolean;
 BEGIN
   PERFORM jobq_internal._hold_blocked(r.id);
-  FOR q IN SELECT * FROM jobq.queue j WHERE j.workflow_id = r.id AND j.parent_id = r.id ORDER BY j.id LOOP
+  FOR q IN SELECT * FROM (SELECT * FROM jobq.queue o WHERE o.workflow_id = r.id AND o.parent_id = r.id OFFSET 0) j ORDER BY j.id LOOP
     step := jobq_internal._step_of(r, q.task_key);
     is_same := step = (SELECT s FROM jsonb_array_elements(steps_before) s WHERE s ->> 'key' = q.task_key);
     -- after_state 4 and more: only its event, its delay or a pause holds it
@@ -589,7 +593,7 @@ CREATE FUNCTION jobq_internal._hold_children(task uuid, new_tasks uuid[]) RETURN
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   WITH held AS (
     UPDATE jobq.queue c SET waiting_for = c.waiting_for + cardinality(new_tasks), after = c.after || new_tasks, rev = c.rev + 1
-     WHERE c.id IN (SELECT d.child_id FROM jobq.dependencies d WHERE d.parent_id = task AND d.child_id <> ALL (new_tasks))
+     WHERE c.id = ANY (ARRAY(SELECT d.child_id FROM jobq.dependencies d WHERE d.parent_id = task AND d.child_id <> ALL (new_tasks)))
        AND c.status = 'blocked' AND c.waiting_for > 0 RETURNING c.id)
   INSERT INTO jobq.dependencies (parent_id, child_id) SELECT n, h.id FROM held h, unnest(new_tasks) n
 $$;
@@ -610,7 +614,7 @@ BEGIN
   IF task IS NOT NULL THEN
     PERFORM jobq_internal._hold_children(task, ids);
   END IF;
-  FOR q IN SELECT j.* FROM unnest(ids) WITH ORDINALITY t(id, n) JOIN jobq.queue j ON j.id = t.id ORDER BY t.n LOOP
+  FOR q IN SELECT j.* FROM unnest(ids) WITH ORDINALITY t(id, n), LATERAL (SELECT * FROM jobq.queue o WHERE o.id = t.id OFFSET 0) j ORDER BY t.n LOOP
     fate := jobq_internal._fate_of(q);
     -- behind failed tasks after which the run goes on
     IF fate = 'cancelled' AND NOT EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t
@@ -724,7 +728,8 @@ BEGIN
   WITH RECURSIVE family AS (
     SELECT q.id, q.status, q.position, q.scheduled_for, q.after, q.waiting_for, q.rev FROM jobq.queue q WHERE q.id = run
      UNION ALL
-    SELECT q.id, q.status, q.position, q.scheduled_for, q.after, q.waiting_for, q.rev FROM family f JOIN jobq.queue q ON q.workflow_id = f.id)
+    SELECT q.id, q.status, q.position, q.scheduled_for, q.after, q.waiting_for, q.rev
+      FROM family f, LATERAL (SELECT * FROM jobq.queue o WHERE o.workflow_id = f.id OFFSET 0) q)
   SELECT coalesce((SELECT array_agg(DISTINCT d.parent_id) FROM family c, unnest(c.after) a JOIN jobq.dependencies d ON d.parent_id = a
                     WHERE c.status = 'blocked' AND d.child_id = c.id AND NOT EXISTS (SELECT FROM jobq.queue p WHERE p.id = a)), '{}'),
          coalesce(array_agg(f.id) FILTER (WHERE f.status = 'running'), '{}'),

@@ -158,7 +158,8 @@ CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts in
          j.concurrency_key, j.keep_completed, j.keep_dead, j.tenant, j.parent_id, j.workflow_id, j.task_key,
          j.metadata, j.enqueued_by, j.after, j.after_rule, r.keep_until
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
-    LEFT JOIN jobq.runs r ON r.id = j.workflow_id LEFT JOIN jobq.queue run ON run.id = j.workflow_id
+    LEFT JOIN jobq.runs r ON r.id = j.workflow_id
+    LEFT JOIN LATERAL (SELECT q.position FROM jobq.queue q WHERE q.id = j.workflow_id OFFSET 0) run ON true
    ORDER BY j.ordinality
   ON CONFLICT DO NOTHING RETURNING id
 $$;
@@ -223,8 +224,8 @@ DECLARE
 BEGIN
   PERFORM FROM jobq.runs r
    WHERE r.id = job.workflow_id AND (r.phase = 'running' OR (r.phase = 'failing' AND rule IN ('done', 'failed'))) FOR SHARE;
-  RETURN FOUND AND NOT EXISTS (SELECT FROM unnest(ARRAY[job.workflow_id, job.parent_id]) t(id)
-                                WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.id));
+  RETURN FOUND AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = job.workflow_id)
+                AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = job.parent_id);
 END $$;
 
 CREATE FUNCTION jobq.retry_job(id uuid, max_attempts int DEFAULT NULL) RETURNS boolean
