@@ -967,14 +967,22 @@ BEGIN
   END IF;
 END $$;
 
--- Completes the tasks that wait for events that have been sent.
-CREATE FUNCTION jobq_internal._settle_answered(r jobq.runs) RETURNS void
+-- Completes the tasks that wait for events that have been sent.  free_ones: leaves
+-- tasks that another transaction holds; otherwise such a task is an error, 40001.
+CREATE FUNCTION jobq_internal._settle_answered(r jobq.runs, free_ones boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t record;
 BEGIN
-  PERFORM jobq_internal._settle_task(t.id, 'completed', nullif(r.events -> t.event, 'null'), NULL, NULL)
-     FROM (SELECT q.id, jobq_internal._step_of(r, q.task_key) ->> 'event' AS event FROM jobq.queue q
-            WHERE q.workflow_id = r.id AND q.parent_id = r.id AND q.status = 'blocked' AND q.after_state = 4) t
-    WHERE r.events ? t.event;
+  FOR t IN SELECT q.id, jobq_internal._step_of(r, q.task_key) ->> 'event' AS event FROM jobq.queue q
+            WHERE q.workflow_id = r.id AND q.parent_id = r.id AND q.status = 'blocked' AND q.after_state = 4 LOOP
+    CONTINUE WHEN NOT r.events ? t.event;
+    IF free_ones THEN
+      PERFORM FROM jobq.queue q WHERE q.id = t.id AND q.status = 'blocked' AND q.after_state = 4 FOR UPDATE SKIP LOCKED;
+      CONTINUE WHEN NOT FOUND;
+    END IF;
+    PERFORM jobq_internal._settle_task(t.id, 'completed', nullif(r.events -> t.event, 'null'), NULL, NULL);
+  END LOOP;
 END $$;
 
 -- Looks at a run: a cancel, its deadline, a task that has failed, an event that
@@ -1013,7 +1021,7 @@ BEGIN
     END IF;
   END IF;
   IF r.events <> '{}' THEN
-    PERFORM jobq_internal._settle_answered(r);
+    PERFORM jobq_internal._settle_answered(r, false);
   END IF;
   IF r.phase <> 'running' THEN
     over := NOT EXISTS (SELECT FROM jobq.queue t WHERE t.workflow_id = r.id);

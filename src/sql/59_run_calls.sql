@@ -171,8 +171,9 @@ BEGIN
     PERFORM jobq_internal._check_event_data('argument "data", with the events sent before,', r.events);
   END IF;
   PERFORM jobq_internal._run_event(r.id, 'event_received', jsonb_build_object('event', event));
-  PERFORM jobq_internal._settle_answered(r),
-          jobq_internal._look_again(r.id);  -- a step may begin to wait in a transaction that is open
+  PERFORM jobq_internal._settle_answered(r, true),
+          -- a step may begin to wait in a transaction that is open, or another one holds its row
+          jobq_internal._look_again(r.id);
   RETURN true;
 END $$;
 

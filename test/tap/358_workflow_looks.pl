@@ -31,8 +31,8 @@ one(q{SELECT jobq.resume_job_type('act')});
 # A look at a run with events waits, between what it reads, until the table open has a row.
 one(<<'END');
 CREATE TABLE open ();
-ALTER FUNCTION jobq_internal._settle_answered(jobq.runs) RENAME TO _settle_answered_before;
-CREATE FUNCTION jobq_internal._settle_answered(r jobq.runs) RETURNS void LANGUAGE plpgsql AS $$
+ALTER FUNCTION jobq_internal._settle_answered(jobq.runs, boolean) RENAME TO _settle_answered_before;
+CREATE FUNCTION jobq_internal._settle_answered(r jobq.runs, free_ones boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WHILE (SELECT backend_type = 'jobq conductor' FROM pg_stat_activity WHERE pid = pg_backend_pid()) AND NOT EXISTS (SELECT FROM public.open) LOOP
     PERFORM pg_sleep(0.01);
@@ -54,8 +54,8 @@ foreach my $end ([ 'fail', q{, 'no'}, 'error' ], [ 'complete', '', 'completed' ]
 	one('INSERT INTO open DEFAULT VALUES');
 	run_is($run, $status, 'so does the run');
 }
-one(q{DROP FUNCTION jobq_internal._settle_answered(jobq.runs);
-  ALTER FUNCTION jobq_internal._settle_answered_before(jobq.runs) RENAME TO _settle_answered});
+one(q{DROP FUNCTION jobq_internal._settle_answered(jobq.runs, boolean);
+  ALTER FUNCTION jobq_internal._settle_answered_before(jobq.runs, boolean) RENAME TO _settle_answered});
 
 # ---------- maps of a run that fails ----------
 

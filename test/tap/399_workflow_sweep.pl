@@ -95,8 +95,8 @@ my $parent = one(q{SELECT jobq.enqueue('act')});
 my $child = one("SELECT jobq.enqueue('act', after => '{$parent}')");
 one(<<'END');
 CREATE TABLE open ();
-ALTER FUNCTION jobq_internal._settle_answered(jobq.runs) RENAME TO _settle_answered_before;
-CREATE FUNCTION jobq_internal._settle_answered(r jobq.runs) RETURNS void LANGUAGE plpgsql AS $$
+ALTER FUNCTION jobq_internal._settle_answered(jobq.runs, boolean) RENAME TO _settle_answered_before;
+CREATE FUNCTION jobq_internal._settle_answered(r jobq.runs, free_ones boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WHILE (SELECT backend_type = 'jobq conductor' FROM pg_stat_activity WHERE pid = pg_backend_pid()) LOOP
     DELETE FROM public.open;
