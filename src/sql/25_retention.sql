@@ -139,7 +139,8 @@ $$;
 
 -- Deletes up to max_rows rows of a type beyond the newest `keep`, and what is
 -- left of runs among them; returns their number.  Tasks stay as long as their
--- run: a live one needs their results.
+-- run: a live one needs their results.  Runs are locked before their rows
+-- (60_manage.sql), and those that another session holds stay.
 CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep int, max_rows int)
   RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -147,19 +148,24 @@ CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep i
 DECLARE
   home regclass;
   rows tid[];
+  ids uuid[];
+  held uuid[];
   gone uuid[];
   dropped bigint := 0;
   mark bigint := jobq_internal._edges_mark();
 BEGIN
-  FOR home, rows IN EXECUTE format(
-      'SELECT s.tableoid::regclass, array_agg(s.ctid)'
-      '  FROM (SELECT n.tableoid, n.ctid FROM (SELECT r.tableoid, r.ctid, r.id, r.unique_until FROM %s r'
+  FOR home, rows, ids IN EXECUTE format(
+      'SELECT s.tableoid::regclass, array_agg(s.ctid), array_agg(s.id)'
+      '  FROM (SELECT n.tableoid, n.ctid, n.id FROM (SELECT r.tableoid, r.ctid, r.id, r.unique_until FROM %s r'
       '          WHERE r.type_id = $1 AND r.workflow_id IS NULL %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
       '         WHERE (n.unique_until IS NULL OR n.unique_until <= (SELECT clock_timestamp())) AND n.id <> ALL ($4) AND %s LIMIT $3) s GROUP BY 1',
       parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END, jobq_internal._unawaited(parent, 'n.id', '$5'))
       USING type_id, keep, max_rows, jobq_internal._referenced_jobs(), mark LOOP
-    EXECUTE format('WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY ($1) RETURNING id) SELECT array_agg(g.id) FROM gone g', home)
-      INTO gone USING rows;
+    held := ARRAY(SELECT r.id FROM jobq.runs r WHERE r.id = ANY (ids) FOR UPDATE SKIP LOCKED);
+    EXECUTE format('WITH gone AS (DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
+                   '  SELECT o.ctid FROM ONLY %1$s o WHERE o.ctid = ANY ($1) AND o.id <> ALL ($2) FOR UPDATE SKIP LOCKED)) RETURNING id)'
+                   'SELECT array_agg(g.id) FROM gone g', home)
+      INTO gone USING rows, ARRAY(SELECT r.id FROM jobq.runs r WHERE r.id = ANY (ids) AND r.id <> ALL (held));
     dropped := dropped + coalesce(cardinality(gone), 0) + jobq_internal._drop_tasks(gone);
   END LOOP;
   RETURN dropped;

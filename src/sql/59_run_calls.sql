@@ -404,6 +404,13 @@ DECLARE
   steps_before jsonb;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
+  PERFORM jobq_internal._check_not_null('id', id IS NOT NULL);
+  IF jobq_internal._manages_job(caller, id) THEN  -- its outer run first: see 60_manage.sql
+    PERFORM FROM jobq.runs o
+     WHERE o.id = (SELECT j.workflow_id FROM (SELECT d.workflow_id FROM jobq.dead_letters d WHERE d.id = _retry_workflow.id
+                                               UNION ALL
+                                              SELECT h.workflow_id FROM jobq.history h WHERE h.id = _retry_workflow.id LIMIT 1) j) FOR SHARE;
+  END IF;
   r := jobq_internal._managed_run(caller, id);
   IF coalesce(r.version, 0) = 0 AND EXISTS (
        SELECT FROM (SELECT d.type_id FROM jobq.dead_letters d WHERE d.id = _retry_workflow.id

@@ -6,6 +6,10 @@
 --
 -- Functions that change the queue lock it before they read it: otherwise a
 -- REINDEX in between would wait for the read, and the change for the REINDEX.
+--
+-- Rows of jobq.runs are locked first, those of outer runs before those of inner
+-- ones, then ended jobs.  Calls about many jobs, and retention, wait for no run
+-- that has ended, and leave what another session holds.
 
 -- Returns the ids of the types of that name; NULL for NULL. with_dropped: also
 -- of dropped types.
@@ -228,6 +232,37 @@ BEGIN
                 AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = job.parent_id);
 END $$;
 
+-- Locks the runs of these dead letters, before their rows: the ended run that a
+-- retry takes up (_ended_run_of); with_live: also live runs above, which a retry
+-- shares and waits for.  Returns the dead letters whose ended run no other session
+-- holds.
+CREATE FUNCTION jobq_internal._hold_runs_of(ids uuid[], with_live boolean) RETURNS uuid[]
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  letters uuid[];
+  ended uuid[];   -- of the letters
+  above uuid[];
+  held uuid[];
+  run uuid;
+BEGIN
+  SELECT array_agg(l.id), array_agg(l.run),
+         array_agg(DISTINCT CASE WHEN l.run IS NULL THEN l.workflow_id
+                                 ELSE (SELECT o.workflow_id FROM (SELECT d.workflow_id FROM jobq.dead_letters d WHERE d.id = l.run
+                                                                   UNION ALL
+                                                                  SELECT h.workflow_id FROM jobq.history h WHERE h.id = l.run LIMIT 1) o) END)
+    INTO letters, ended, above
+    FROM (SELECT d.id, d.workflow_id, jobq_internal._ended_run_of(d.id) AS run
+            FROM unnest(ids) i(id), LATERAL (SELECT * FROM jobq.dead_letters o WHERE o.id = i.id OFFSET 0) d OFFSET 0) l;
+  IF with_live THEN
+    FOR run IN SELECT q.id FROM unnest(above) i(id), LATERAL (SELECT o.id, o.depth FROM jobq.queue o WHERE o.id = i.id OFFSET 0) q
+                ORDER BY q.depth, q.id LOOP
+      PERFORM FROM jobq.runs r WHERE r.id = run FOR SHARE;
+    END LOOP;
+  END IF;
+  held := ARRAY(SELECT r.id FROM jobq.runs r WHERE r.id = ANY (ended) FOR UPDATE SKIP LOCKED);
+  RETURN ARRAY(SELECT l.id FROM unnest(letters, ended) l(id, run) WHERE l.run IS NULL OR l.run = ANY (held));
+END $$;
+
 CREATE FUNCTION jobq.retry_job(id uuid, max_attempts int DEFAULT NULL) RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._retry_job(caller oid, id uuid, max_attempts int) RETURNS boolean
@@ -235,6 +270,7 @@ CREATE FUNCTION jobq_internal._retry_job(caller oid, id uuid, max_attempts int) 
 DECLARE
   waiting jobq.queue;
   job jobq.dead_letters;
+  is_dead boolean;
   ended jsonb;
   run uuid;
 BEGIN
@@ -269,10 +305,11 @@ BEGIN
       NULL;
   END CASE;
 
-  DELETE FROM jobq.dead_letters d WHERE d.id = _retry_job.id RETURNING d.* INTO job;
-  IF NOT FOUND THEN
-    DELETE FROM jobq.history h WHERE h.id = _retry_job.id AND h.status IN ('cancelled', 'skipped')
-      RETURNING to_jsonb(h) INTO ended;
+  -- its run is locked before its row is
+  SELECT d.* INTO job FROM jobq.dead_letters d WHERE d.id = _retry_job.id;
+  is_dead := FOUND;
+  IF NOT is_dead THEN
+    SELECT to_jsonb(h) INTO ended FROM jobq.history h WHERE h.id = _retry_job.id AND h.status IN ('cancelled', 'skipped');
     IF NOT FOUND THEN
       RETURN false;
     END IF;
@@ -285,6 +322,14 @@ BEGIN
   ELSIF NOT jobq_internal._can_run_again(job) THEN
     PERFORM jobq_internal._bad('55000', format('task "%s" of the live run %s has had no attempt', job.task_key, job.workflow_id),
       'jobq.retry_workflow takes it up when the run has ended.');
+  END IF;
+  IF is_dead THEN
+    DELETE FROM jobq.dead_letters d WHERE d.id = _retry_job.id RETURNING d.* INTO job;
+  ELSE
+    DELETE FROM jobq.history h WHERE h.id = _retry_job.id;
+  END IF;
+  IF NOT FOUND THEN  -- another session has taken it meanwhile
+    RETURN false;
   END IF;
   PERFORM jobq_internal._requeue_one(job, max_attempts);
   -- it no longer waits: edges are left of a job that was cancelled while it did
@@ -382,16 +427,31 @@ BEGIN
 END $$;
 
 -- Returns the dead letters that pass a filter, oldest first, locked; without
--- those that another session has locked.  Of tasks: those of live runs that can
--- run again by themselves, or those of ended runs.
+-- those that another session has locked, or their ended run.  Of tasks: those of
+-- live runs that can run again by themselves, or those of ended runs.
 CREATE FUNCTION jobq_internal._dead_letters(caller oid, job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int,
                                             of_live_runs boolean)
   RETURNS SETOF jobq.dead_letters
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   type_ids int[] := jobq_internal._type_ids(job_type, true);
+  of_runs uuid[] := '{}';
 BEGIN
   PERFORM jobq_internal._check_number('max_jobs', max_jobs, 0, 2147483647);
+  IF EXISTS (SELECT FROM jobq.runs) THEN
+    of_runs := jobq_internal._hold_runs_of(ARRAY(
+    SELECT d.id FROM jobq.dead_letters d
+     WHERE jobq_internal._manages(caller, d.tenant, d.type_id)
+       AND (type_ids IS NULL OR d.type_id = ANY (type_ids))
+       AND jobq_internal._tenant_is(d.tenant, _dead_letters.tenant)
+       AND (error_like IS NULL OR d.error_msg LIKE error_like)
+       AND (dead_before IS NULL OR d.completed_at < dead_before)
+       AND (d.workflow_id IS NULL
+            OR CASE WHEN of_live_runs THEN jobq_internal._can_run_again(d) AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id)
+                    ELSE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id) END)
+       AND (d.workflow_id IS NOT NULL OR EXISTS (SELECT FROM jobq.runs r WHERE r.id = d.id))
+     ORDER BY d.completed_at, d.id LIMIT max_jobs), of_live_runs);
+  END IF;
   RETURN QUERY
     SELECT * FROM jobq.dead_letters d
      WHERE jobq_internal._manages(caller, d.tenant, d.type_id)
@@ -402,6 +462,7 @@ BEGIN
        AND (d.workflow_id IS NULL
             OR CASE WHEN of_live_runs THEN jobq_internal._can_run_again(d) AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id)
                     ELSE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id) END)
+       AND (d.id = ANY (of_runs) OR (d.workflow_id IS NULL AND NOT EXISTS (SELECT FROM jobq.runs r WHERE r.id = d.id)))
      ORDER BY d.completed_at, d.id LIMIT max_jobs
      FOR UPDATE SKIP LOCKED;
 END $$;
@@ -486,6 +547,8 @@ DECLARE
   in_use uuid[];
   told record;
   runs uuid[];
+  held_runs uuid[];
+  left_runs uuid[];
   live bigint := 0;
   dead bigint;
   ended bigint;
@@ -495,14 +558,21 @@ BEGIN
   IF tenant = '' THEN
     PERFORM jobq_internal._bad('22023', 'argument "tenant": "" is empty', 'There is no tenant to purge.');
   END IF;
-  -- schedules first: no tick adds a job
-  DELETE FROM jobq.schedules s
-   WHERE s.id IN (SELECT x.id FROM jobq.schedules x WHERE x.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
-  ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
   runs := ARRAY(SELECT r.id FROM jobq.runs r
                  WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id AND q.tenant = _purge_tenant.tenant)
                     OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id AND d.tenant = _purge_tenant.tenant)
                     OR EXISTS (SELECT FROM jobq.history h WHERE h.id = r.id AND h.tenant = _purge_tenant.tenant));
+  LOOP  -- the conductor holds one for a moment
+    held_runs := ARRAY(SELECT r.id FROM jobq.runs r WHERE r.id = ANY (runs) FOR UPDATE SKIP LOCKED);
+    EXIT WHEN cardinality(held_runs) = cardinality(runs) OR clock_timestamp() >= until;
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+  left_runs := ARRAY(SELECT unnest(runs) EXCEPT SELECT unnest(held_runs));
+  until := clock_timestamp() + interval '1 second';
+  -- schedules before jobs: no tick adds one
+  DELETE FROM jobq.schedules s
+   WHERE s.id IN (SELECT x.id FROM jobq.schedules x WHERE x.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
+  ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
   LOOP
     in_use := '{}';
     FOREACH job IN ARRAY ids LOOP
@@ -523,15 +593,18 @@ BEGIN
     ids := in_use;
   END LOOP;
   SELECT * INTO told FROM jobq_internal._cancel_each(running, 'tenant purged', true);
-  -- skip rows locked by a transaction that retries them
+  -- skip rows locked by a transaction that retries them, and those of a run that it retries
   DELETE FROM jobq.dead_letters d
-   WHERE d.ctid IN (SELECT r.ctid FROM jobq.dead_letters r WHERE r.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
+   WHERE d.ctid IN (SELECT r.ctid FROM jobq.dead_letters r
+                     WHERE r.tenant = _purge_tenant.tenant AND r.id <> ALL (left_runs) AND (r.workflow_id <> ALL (left_runs)) IS NOT false
+                       FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS dead = ROW_COUNT;
   DELETE FROM jobq.history h
    WHERE (h.tableoid, h.ctid) IN (SELECT r.tableoid, r.ctid FROM jobq.history r
-                                   WHERE r.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
+                                   WHERE r.tenant = _purge_tenant.tenant AND r.id <> ALL (left_runs)
+                                     AND (r.workflow_id <> ALL (left_runs)) IS NOT false FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS ended = ROW_COUNT;
-  PERFORM jobq_internal._forget_runs(runs);
+  PERFORM jobq_internal._forget_runs(held_runs);
   DELETE FROM jobq.events e WHERE e.tenant = _purge_tenant.tenant;
   DELETE FROM jobq.alerts a WHERE a.tenant = _purge_tenant.tenant;
   DELETE FROM jobq.artifacts a WHERE a.tenant = _purge_tenant.tenant;
@@ -591,9 +664,10 @@ BEGIN
     WHEN 'retry_dead_letters' THEN
       done := jobq_internal._bulk_retry(caller, ids);
     WHEN 'purge_dead_letters' THEN
+      ids := jobq_internal._hold_runs_of(ARRAY(
+               SELECT d.id FROM jobq.dead_letters d WHERE d.id = ANY (ids) AND jobq_internal._manages(caller, d.tenant, d.type_id)), false);
       ids := ARRAY(SELECT d.id FROM jobq.dead_letters d
-                    WHERE d.id = ANY (ids) AND jobq_internal._manages(caller, d.tenant, d.type_id)
-                      AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id) FOR UPDATE SKIP LOCKED);
+                    WHERE d.id = ANY (ids) AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id) FOR UPDATE SKIP LOCKED);
       DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
       PERFORM jobq_internal._forget_runs(ids);
       done := cardinality(ids);
@@ -610,9 +684,12 @@ DECLARE
   job uuid;
   retried bigint := 0;
 BEGIN
+  ids := jobq_internal._hold_runs_of(ARRAY(
+           SELECT d.id FROM unnest(ids) WITH ORDINALITY i(id, place), LATERAL (SELECT * FROM jobq.dead_letters o WHERE o.id = i.id OFFSET 0) d
+            WHERE jobq_internal._manages(caller, d.tenant, d.type_id) ORDER BY i.place), true);
   FOREACH job IN ARRAY ids LOOP
     -- an earlier one may have taken it along, another session may hold it
-    PERFORM FROM jobq.dead_letters d WHERE d.id = job AND jobq_internal._manages(caller, d.tenant, d.type_id) FOR UPDATE SKIP LOCKED;
+    PERFORM FROM jobq.dead_letters d WHERE d.id = job FOR UPDATE SKIP LOCKED;
     CONTINUE WHEN NOT FOUND;
     BEGIN
       retried := retried + jobq_internal._retry_job(caller, job, NULL)::int;
