@@ -374,11 +374,11 @@ is_last(Job *job, JobType *type, Outcome *o, int attempt)
 		(o->crashed && JOB_INT(job, Q_crashes) + 1 >= type->max_crashes);
 }
 
-/* A run raises one alert, its tasks none. */
+/* A run raises one alert; its tasks, runs and maps among them, raise none. */
 static bool
 raises_alert(Job *job, JobType *type)
 {
-	return type && type->alert && (JOB_NULL(job, Q_workflow_id) || type->workflow);
+	return type && type->alert && JOB_NULL(job, Q_workflow_id);
 }
 
 static JobStatus

@@ -221,6 +221,17 @@ workflow('inner_map', '[{"key": "m", "job_type": "inner", "map": "$.input.list"}
 $run = tasks_are('inner_map', '{"list": [{"v": 1}, {"v": 2}, {"v": 3}]}', 'completed', 'm:completed m.0:completed m.1:completed m.2:completed', 'a map of workflows');
 is(one("SELECT result FROM jobq.jobs WHERE id = '$run'"), '{"m": [{"x": 1}, {"x": 2}, {"x": 3}]}', 'its result');
 
+# One alert for a run that fails, none for the runs, maps and tasks in it.
+sub alerts { return one("SELECT coalesce(string_agg(job_type || ' ' || severity, ', ' ORDER BY ts), 'none') FROM jobq.alerts"); }
+one(q{SELECT jobq.alter_job_type('inner', critical => true), jobq.alter_job_type('outer', options => '{"alert": false}')});
+my $alerts = alerts();
+$run = tasks_are('inner_map', '{"list": [{"v": 1}, {"end": "fail"}, {"end": "fail"}]}', 'error', 'm:error m.0:completed m.1:error m.2:error', 'a map of runs, two of which fail');
+is(alerts(), "$alerts, inner_map warning", 'the outer run alone raises an alert');
+run_is(start_run('outer', '{"end": "fail"}'), 'error', 'a run whose type raises no alerts');
+is(alerts(), "$alerts, inner_map warning", 'nor does the run in it');
+run_is(start_run('inner', '{"end": "fail"}'), 'error', 'a run of the inner workflow by itself');
+is(alerts(), "$alerts, inner_map warning, inner high", 'raises its own');
+
 # ---------- on_failure ----------
 
 workflow('step_on', '[{"key": "a", "job_type": "act", "payload": {"end": "fail"}, "on_failure": "continue"}, {"key": "b", "job_type": "act", "after": ["a"]},
