@@ -183,7 +183,7 @@ BEGIN
   RETURN NULL;
 END $$;
 CREATE TABLE most (n int);
-CREATE TRIGGER most AFTER INSERT ON jobq.queue FOR EACH ROW WHEN (NEW.tenant = 'small') EXECUTE FUNCTION note_most();
+CREATE CONSTRAINT TRIGGER most AFTER INSERT ON jobq.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.tenant = 'small') EXECUTE FUNCTION note_most();
 END
 run_is($run, 'completed', 'a map over more elements than the quota admits at once');
 is(one("SELECT count(*) FROM ran WHERE run = '$run'"), '20', 'each of them ran');
