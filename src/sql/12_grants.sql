@@ -127,7 +127,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
       ('{read,admin}', '{list_jobs,_list_candidates,_running_ids,_search,_search_bound,_search_span,_search_step,_search_times,_search_type,_search_jobs,_search_counts,
                          _search_runs,_search_scheduled,_search_log,_search_errors,_search_bulk,_search_overview,_error_pattern,count_by_status,
-                         distinct_job_types,job_timeline,archive,_archive_end,health,why,error_groups,resources,
+                         distinct_job_types,job_timeline,archive,_archive_end,_archived_audit_id,health,why,error_groups,resources,
                          _reads_event,_reads_type,_option_keys,_reads_tenant,_reads_audit,_reads_all,
                          graph,_graph_lines,_graph_node,_graph_statuses,_mermaid_text,_run_version,_steps_of}'),
       ('{admin}', '{check_workflow,cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant,

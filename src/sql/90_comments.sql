@@ -264,19 +264,21 @@ $$Returns the names of the job types in alphabetical order; dropped types only w
 Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.archive IS
-$$Returns old rows of jobq.history, jobq.events or jobq.artifacts as JSON, one line per row, as far as the
-caller may read them. jsonb_populate_record(NULL::jobq.history, line::jsonb) makes the row again. The key
-json_nulls names jsonb columns that hold a JSON null.
-before: jobs that ended, events that were written, or artifacts that were recorded, before this time; may be
-  NULL when expires_from and expires_to are given.
+$$Returns old rows of jobq.history, jobq.events, jobq.artifacts or jobq.audit as JSON, one line per row, as far
+as the caller may read them. jsonb_populate_record(NULL::jobq.history, line::jsonb) makes the row again. The
+key json_nulls names jsonb columns that hold a JSON null.
+before: jobs that ended, events or rows of the audit that were written, or artifacts that were recorded, before
+  this time; may be NULL when expires_from and expires_to are given.
 after_id: continue behind this job: the id of the last history line, or the job_id of the last event or
-  artifact line.
-what: 'history', ordered by id; 'events', ordered by job_id, ts, id; 'artifacts', ordered by job_id, created_at, id.
+  artifact line. Of the audit: the id of the last line as a uuid, 32 hexadecimal digits.
+what: 'history', ordered by id; 'events', ordered by job_id, ts, id; 'artifacts', ordered by job_id, created_at,
+  id; 'audit', ordered by id.
 max_rows: number of rows at most; NULL: all. The events or artifacts of one job are returned together: fewer
   rows may come, and more if the first job alone has more.
-expires_from, expires_to: only rows whose expires_at (of events: ts) is in this range, the end excluded. With
-  the bounds that a job of jobq.before_drop_type gets, the call reads exactly the rows that are about to go.
-Errors: 22023 expires_from is after expires_to.$$;
+expires_from, expires_to: only rows whose expires_at (of events and the audit: ts) is in this range, the end
+  excluded. With the bounds that a job of jobq.before_drop_type gets, the call reads exactly the rows that are
+  about to go.
+Errors: 22023 expires_from is after expires_to; after_id is no id of the audit.$$;
 
 COMMENT ON FUNCTION jobq.job_timeline IS
 $$Returns the events of a job, oldest first, as far as jobq.keep_events reaches back. Events may outlive the

@@ -115,7 +115,7 @@ SELECT is((SELECT count(*)::int FROM jobq.archive('infinity', what => 'events', 
 SELECT is((SELECT count(*)::int FROM jobq.archive('infinity', what => 'artifacts', max_rows => 1)), 1, 'max_rows');
 SELECT throws_ok($$SELECT jobq.archive('infinity', expires_from => '2030-01-02', expires_to => '2030-01-01')$$, '22023', NULL, 'the range is the wrong way round');
 SELECT throws_ok($$SELECT jobq.archive(NULL, expires_to => '2030-01-01')$$, '22004', 'argument "before" must not be NULL');
-SELECT throws_ok($$SELECT jobq.archive(now(), what => 'alerts')$$, '22023', 'argument "what": "alerts" is not one of "history", "events", "artifacts"');
+SELECT throws_ok($$SELECT jobq.archive(now(), what => 'alerts')$$, '22023', 'argument "what": "alerts" is not one of "history", "events", "artifacts", "audit"');
 
 -- ---------- tenants ----------
 

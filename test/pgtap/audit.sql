@@ -1,6 +1,6 @@
 -- jobq.audit: one row for each management call; rows stay as they are.
 BEGIN;
-SELECT plan(48);
+SELECT plan(58);
 CREATE FUNCTION pg_temp.last() RETURNS jobq.audit LANGUAGE sql AS 'SELECT a FROM jobq.audit a ORDER BY a.id DESC LIMIT 1';
 -- The row that a call has added; NULL: none.
 CREATE FUNCTION pg_temp.row_of(call text) RETURNS jobq.audit LANGUAGE plpgsql AS $$
@@ -103,6 +103,30 @@ RESET ROLE;
 SELECT throws_ok('UPDATE jobq.audit SET by = ''nobody''', '42501', 'rows of jobq.audit cannot be changed or deleted', 'the owner cannot change them');
 SELECT throws_ok('DELETE FROM jobq.audit', '42501', 'rows of jobq.audit cannot be changed or deleted', 'nor delete them');
 SELECT throws_ok('TRUNCATE jobq.audit', '42501', 'rows of jobq.audit cannot be changed or deleted', 'nor all of them');
+
+-- archive
+CREATE FUNCTION pg_temp.after(id bigint) RETURNS uuid LANGUAGE sql AS $$ SELECT lpad(to_hex(id), 32, '0')::uuid $$;
+SELECT results_eq($$SELECT r.* FROM jobq.archive('infinity', what => 'audit') WITH ORDINALITY l(line, n), LATERAL jsonb_populate_record(NULL::jobq.audit, l.line::jsonb) r ORDER BY l.n$$,
+  $$SELECT * FROM jobq.audit ORDER BY id$$, 'archive returns the audit, by id; a line makes its row again');
+SELECT ok(count(*) > 10, 'all of it') FROM jobq.archive('infinity', what => 'audit');
+SELECT results_eq(format($$SELECT (l::jsonb ->> 'id')::bigint FROM jobq.archive('infinity', pg_temp.after(%s), 'audit', 3) l$$, min(id)),
+  format($$SELECT id FROM jobq.audit WHERE id > %s ORDER BY id LIMIT 3$$, min(id)), 'after_id and max_rows') FROM jobq.audit;
+SELECT is((SELECT count(*) FROM jobq.archive('infinity', pg_temp.after(max(id)), 'audit')), 0::bigint, 'after the last one') FROM jobq.audit;
+SELECT is((SELECT count(*) FROM jobq.archive(NULL, what => 'audit', expires_from => a.ts, expires_to => a.ts + interval '1 us')), 1::bigint, 'a range of ts excludes its end')
+  FROM jobq.audit a ORDER BY id DESC LIMIT 1;
+SELECT is((SELECT count(*) FROM jobq.archive(a.ts, what => 'audit')), (SELECT count(*) FROM jobq.audit b WHERE b.ts < a.ts), 'before') FROM jobq.audit a ORDER BY id DESC LIMIT 1;
+SELECT is_empty($$SELECT jobq.archive('infinity', what => 'audit', max_rows => 0)$$, 'no rows');
+SELECT throws_ok($$SELECT jobq.archive('infinity', '01a22dbe-5d8f-7360-8ffe-2bd97e9bbe36', 'audit')$$, '22023',
+  'argument "after_id": 01a22dbe-5d8f-7360-8ffe-2bd97e9bbe36 is no id of jobq.audit', 'the id of a job');
+INSERT INTO jobq.audit (by, action, object_type, old, new) VALUES ('test', 'test', 'test', 'null', '{"a": null}');
+SELECT is(l::jsonb -> 'json_nulls', '["old"]', 'a JSON null is named') FROM jobq.archive('infinity', what => 'audit') l WHERE l::jsonb ->> 'by' = 'test';
+CREATE ROLE pgtap_auditor;
+SELECT jobq.grant_access('pgtap_auditor', 'read', tenant => 'acme') \gset
+SELECT set_config('test.n', count(*)::text, true) FROM jobq.audit WHERE tenant = 'acme' \gset
+SET LOCAL ROLE pgtap_auditor;
+SELECT ok(count(*) > 0 AND bool_and(l::jsonb ->> 'tenant' = 'acme') AND count(*)::text = current_setting('test.n'), 'a reader of a tenant gets the rows of that tenant')
+  FROM jobq.archive('infinity', what => 'audit') l;
+RESET ROLE;
 
 SELECT * FROM finish();
 ROLLBACK;
