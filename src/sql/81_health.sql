@@ -93,7 +93,8 @@ CREATE FUNCTION jobq_internal._health_holding(sees_all boolean, caller oid) RETU
   SELECT d.id FROM dead d
    WHERE d.completed_at < (SELECT clock_timestamp()) - interval '1 hour'
      AND EXISTS (SELECT FROM jobq.dependencies e JOIN jobq.queue q ON q.id = e.child_id
-                  WHERE e.parent_id = d.id AND q.status = 'blocked' AND q.after_rule = 'success')
+                  WHERE e.parent_id = d.id AND q.status = 'blocked' AND q.after_rule = 'success'
+                    AND q.created_at < (SELECT clock_timestamp()) - interval '1 hour')  -- it may be newer than its parent's end
      AND (sees_all OR jobq_internal._sees(caller, d.tenant, d.type_id, d.enqueued_by))
    ORDER BY 1 DESC LIMIT 10
 $$;

@@ -273,10 +273,16 @@ sqlstate_is($node, 'postgres', 'SET SESSION AUTHORIZATION alice; SELECT * FROM j
 
 my $dead = one(q{SELECT jobq.enqueue('parent', '{"end": "dead"}')});
 wait_status($node, 'postgres', $dead, 'error', 'a dead letter');
-one("SELECT jobq.enqueue('child', after => '{$dead}')");
+my $new = one("SELECT jobq.enqueue('child', after => '{$dead}')");
 is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), '', 'no check before an hour');
+one("UPDATE jobq.queue SET created_at = created_at - interval '2 hours' WHERE id = '$new'");
+is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), '', 'a job that has waited for long, and whose parent died a moment ago');
+one("UPDATE jobq.queue SET created_at = clock_timestamp() WHERE id = '$new'");
 one("UPDATE jobq.dead_letters SET completed_at = completed_at - interval '2 hours'");
-is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), "[\"$dead\"]", 'health names the dead letter');
+is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), '', 'a new job behind an old dead letter has not waited for an hour');
+my $old = one("SELECT jobq.enqueue('child', after => '{$dead}')");
+one("UPDATE jobq.queue SET created_at = created_at - interval '61 minutes' WHERE id = '$old'");
+is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), "[\"$dead\"]", 'health names the dead letter that another one has waited for');
 one(q{INSERT INTO jobq.dead_letters SELECT (jsonb_populate_record(d, jsonb_build_object('id', gen_random_uuid(), 'completed_at', d.completed_at + interval '1 min'))).*
   FROM jobq.dead_letters d, generate_series(1, 1001) WHERE d.id = '} . $dead . q{'});
 is(one(q{SELECT jobq.health()->'checks'->'queues'->'dead_parents'}), "[\"$dead\"]", 'also behind many others');
