@@ -11,9 +11,30 @@ use Test::More;
 
 my $node = run_server('faults', 'log_min_messages = info', 'restart_after_crash = on');
 
-sub run_wide { return start_run('wide', sprintf('{"list": [%s]}', join(',', map { qq({"result": $_}) } 0 .. 199))); }
+# The job of an element with "gate" waits while the table gate has a row.
+one(<<'END');
+CREATE TABLE gate ();
+CREATE FUNCTION gated(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE p ? 'gate' AND EXISTS (SELECT FROM public.gate) LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+  RETURN public.act(p);
+END $$;
+SELECT jobq.create_job_type('gated', 'gated(jsonb)', max_attempts => 3, backoff_base => '10ms');
+END
 
-workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "act", "map": "$.input.list", "after": ["a"]}, {"key": "j", "after": ["m"]},
+# Starts a run with the gate at that element; -1: at the step before the map.
+sub run_wide
+{
+	my ($gate) = @_;
+	my $at = $gate // 200;
+
+	return start_run('wide', sprintf('{"a": {%s}, "list": [%s]}', $at < 0 ? '"gate": 1' : '',
+			join(',', map { qq({"result": $_) . ($_ == $at ? ', "gate": 1}' : '}') } 0 .. 199)));
+}
+
+workflow('wide', '[{"key": "a", "job_type": "gated", "payload": {"$": "$.input.a", "default": {}}}, {"key": "m", "job_type": "gated", "map": "$.input.list", "after": ["a"]}, {"key": "j", "after": ["m"]},
   {"key": "z", "job_type": "act", "after": ["j"], "payload": {"result": {"$": "$.tasks.m.result"}}}]');
 
 sub run_is_whole
@@ -35,52 +56,87 @@ sub progress_of
 	return;
 }
 
+# Starts a run; returns it when a worker, whose pid is returned, too, waits at the gate.
+my $at_gate = q{FROM pg_stat_activity WHERE backend_type = 'jobq sql worker' AND wait_event = 'PgSleep'};
+sub run_to_gate
+{
+	my ($gate, $what) = @_;
+
+	one('INSERT INTO gate DEFAULT VALUES');
+	my $run = run_wide($gate);
+	my $worker = '';
+	for (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$worker = one("SELECT pid $at_gate LIMIT 1");  # between two of its naps it is not there
+		last if $worker ne '';
+	}
+	isnt($worker, '', "$what: a task of the run is in its handler");
+	return ($run, $worker);
+}
+
+sub open_gate { return one('DELETE FROM gate'); }
+
+# Returns the pid of a process of jobq that is there, or will be.
+sub pid_of
+{
+	my ($type) = @_;
+
+	$node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'jobq $type'");
+	return (jobq_pids($node, $type))[0];
+}
+
 # ---------- processes ----------
 
 # kill -9 of a process makes the server restart all of them.
-foreach my $case ([ 'conductor', 0 ], [ 'conductor', 1 ], [ 'conductor', 60 ], [ 'dispatcher', 30 ], [ 'SQL worker', 90 ], [ 'conductor', 200 ])
+my @killed;
+foreach my $case ([ 'conductor', -1 ], [ 'conductor', 1 ], [ 'conductor', 60 ], [ 'dispatcher', 30 ], [ 'sql worker', 90 ], [ 'conductor', 199 ])
 {
 	my ($type, $n) = @$case;
-	my $run = run_wide();
-
-	progress_of($run, $n) if $n > 0;
+	my $what = "kill -9 of a $type at element $n";
+	my ($run, $worker) = run_to_gate($n, $what);
 	my $former = dispatcher($node, 'postgres');
-	my ($pid) = split /\n/, one("SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq $type' LIMIT 1");
-	if ($pid && kill 'KILL', $pid)
-	{
-		ok($node->poll_query_until('postgres', "SELECT count(*) = 1 AND bool_and(pid <> $former) FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'"),
-			"kill -9 of a $type after $n tasks: the server works again");
-	}
-	run_is_whole($run, "kill -9 of a $type after $n tasks");
+
+	push @killed, $type if kill 'KILL', $type eq 'sql worker' ? $worker : pid_of($type);
+	ok($node->poll_query_until('postgres', "SELECT count(*) = 1 AND bool_and(pid <> $former) FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'"),
+		"$what: the server works again");
+	is(one("SELECT status FROM jobq.jobs WHERE id = '$run'"), 'running', "$what: the run lives");
+	open_gate();
+	run_is_whole($run, $what);
 }
+is(join(', ', @killed), 'conductor, conductor, conductor, dispatcher, sql worker, conductor', 'all of them were killed');
 
 # A terminated process is started again alone.
-foreach my $type ('conductor', 'dispatcher', 'SQL worker')
+foreach my $type ('conductor', 'dispatcher', 'sql worker')
 {
-	my $run = run_wide();
-
 	foreach my $n (40, 120)
 	{
-		progress_of($run, $n);
-		one("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq $type'");
+		my $what = "a $type is terminated at element $n";
+		my ($run) = run_to_gate($n, $what);
+		my $pid = pid_of($type);
+
+		is(one("SELECT count(*) FROM (SELECT pg_terminate_backend(pid) AS done FROM pg_stat_activity WHERE backend_type = 'jobq $type') t WHERE done") > 0, 1, $what);
+		wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid", "$what: it has ended");
+		open_gate();
+		run_is_whole($run, $what);
 	}
-	run_is_whole($run, "a $type is terminated");
 }
 
 # ---------- the server ----------
 
 foreach my $n (1, 50, 150)
 {
-	my $run = run_wide();
+	my ($run) = run_to_gate($n, "a crash of the server at element $n");
 
-	progress_of($run, $n);
 	$node->stop('immediate');
 	$node->start;
-	run_is_whole($run, "a crash of the server after $n tasks");
+	is(one("SELECT status FROM jobq.jobs WHERE id = '$run'"), 'running', "a crash of the server at element $n: the run lives");
+	open_gate();
+	run_is_whole($run, "a crash of the server at element $n");
 }
-my $run = run_wide();
-progress_of($run, 100);
+my ($run) = run_to_gate(100, 'a restart of the server');
 $node->restart;
+is(one("SELECT status FROM jobq.jobs WHERE id = '$run'"), 'running', 'a restart of the server: the run lives');
+open_gate();
 run_is_whole($run, 'a restart of the server');
 
 # ---------- no conductor ----------
