@@ -18,7 +18,15 @@ $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
 CREATE TABLE ran (run int, what int);
-CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.ran VALUES ((p->>'run')::int, (p->>'what')::int) $$;
+CREATE TABLE gate (what int);
+-- The job that the gate names waits as long as it does.
+CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE EXISTS (SELECT FROM public.gate g WHERE g.what = (p->>'what')::int) LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+  INSERT INTO public.ran VALUES ((p->>'run')::int, (p->>'what')::int);
+END $$;
 SELECT jobq.create_job_type('work', 'work(jsonb)', max_attempts => 1000, backoff_base => '10ms', backoff_max => '10ms', options => '{"max_crashes": 100}');
 -- One job, then 300 that wait for it, then one that waits for these.
 CREATE FUNCTION fan(run int) RETURNS void LANGUAGE plpgsql AS $$
@@ -46,47 +54,97 @@ sub patient
 	die "no answer to $sql";
 }
 
-my @victims = ('conductor', 'dispatcher', 'sql worker', 'server');
-foreach my $run (1 .. $rounds)
+# Starts a fan, and waits until the worker whose pid it returns runs the job at the gate.
+sub fan_to_gate
 {
-	my $victim = $victims[ $run % 4 ];
-	my $after = int(rand(290));
+	my ($run, $what) = @_;
+	my $pid = '';
 
-	patient("SELECT fan($run) WHERE NOT EXISTS (SELECT FROM jobq.jobs WHERE payload->>'run' = '$run')");
-	ok($node->poll_query_until('postgres', "SELECT count(*) >= $after FROM ran WHERE run = $run"), "run $run: $after jobs have run");
-	if ($victim eq 'server')
+	patient("INSERT INTO gate VALUES ($what)");
+	patient("SELECT fan($run)");
+	for (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
 	{
-		$node->stop('immediate');
-		$node->start;
+		# between two of its naps it is not there
+		$pid = patient("SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq sql worker' AND wait_event = 'PgSleep' LIMIT 1");
+		last if $pid ne '';
 	}
-	else
-	{
-		my ($pid) = jobq_pids($node, $victim);
-		kill 'KILL', $pid if $pid;
-	}
-	patient("SELECT 1");
+	isnt($pid, '', "run $run: job $what is in its handler");
+	return $pid;
+}
+
+# Returns the pid of a process that is there, or will be.
+sub pid_of
+{
+	my ($type) = @_;
+
+	$node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'jobq $type'");
+	return (jobq_pids($node, $type))[0];
+}
+
+# Opens the gate and waits for the end of all jobs.
+sub finish
+{
+	patient('DELETE FROM gate');
 	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		last if patient("SELECT count(*) = 0 FROM jobq.queue") eq 't';
 		select undef, undef, undef, 0.1;
 	}
+	return;
+}
+
+my @victims = ('conductor', 'dispatcher', 'sql worker', 'server');
+my (%planned, %killed);
+foreach my $run (1 .. $rounds)
+{
+	my $victim = $victims[ $run % 4 ];
+	my $worker = fan_to_gate($run, 1 + int(rand(302)));
+	my $since = patient('SELECT pg_postmaster_start_time()');
+	my $dispatcher = pid_of('dispatcher');
+
+	$planned{$victim}++;
+	if ($victim eq 'server')
+	{
+		$node->stop('immediate');
+		$node->start;
+		$killed{$victim}++ if patient('SELECT pg_postmaster_start_time()') ne $since;
+	}
+	else
+	{
+		$killed{$victim}++ if kill 'KILL', $victim eq 'sql worker' ? $worker : pid_of($victim);
+	}
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)	# all processes are new
+	{
+		my $now = patient(q{SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'});
+
+		last if $now ne '' && $now ne $dispatcher;
+		select undef, undef, undef, 0.1;
+	}
+	cmp_ok(patient('SELECT count(*) FROM jobq.queue'), '>', 0, "the kill of a $victim comes before the end of the fan");
+	finish();
 	is(patient("SELECT count(*), count(DISTINCT what) FROM ran WHERE run = $run"), '302|302', "!each job has run once ($victim)")
 	  or diag(patient("SELECT status, count(*) FROM jobq.jobs WHERE payload->>'run' = '$run' GROUP BY 1"));
 }
+is_deeply(\%killed, \%planned, 'each kill was one');
 is(patient('SELECT count(*) FROM jobq.dependencies'), '0', 'no edge is left');
 
 # SIGTERM: the next process goes on
 foreach my $victim ('conductor', 'dispatcher')
 {
+	my $terminated = 0;
+
 	patient('TRUNCATE ran');
-	patient('SELECT fan(100)');
+	fan_to_gate(100, 150);
 	foreach (1 .. 5)
 	{
-		my ($pid) = jobq_pids($node, $victim);
-		patient("SELECT pg_terminate_backend($pid)") if $pid;
-		select undef, undef, undef, 0.05;
+		my $pid = pid_of($victim);
+
+		$terminated++ if patient("SELECT pg_terminate_backend($pid)") eq 't';
+		$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid");
 	}
-	wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', "the $victim was terminated several times: all have ended");
+	is($terminated, 5, "the $victim was terminated several times");
+	finish();
+	is(patient('SELECT count(*) FROM jobq.queue'), '0', 'all have ended');
 	is(patient('SELECT count(*), count(DISTINCT what) FROM ran'), '302|302', '!each has run once');
 }
 
