@@ -78,14 +78,20 @@ sub write_point
 }
 
 my $run = 0;
-my $fired = 0;
+my %fired;  # of each victim
 
 # Kills at one point; returns whether there was so late a commit.
 sub kill_at
 {
 	my ($what, $kind, $victim, $n) = @_;
-	my ($dispatcher) = $victim eq 'dispatcher' ? jobq_pids($node, 'dispatcher') : ();
+	my $dispatcher = '';
 
+	for (1 .. 20 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$dispatcher = patient(q{SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'});
+		last if $dispatcher ne '';
+		select undef, undef, undef, 0.05;
+	}
 	$run++;
 	write_point("jobq $kind", $n, $victim eq 'itself' ? 0 : $victim eq 'server' ? $node->{_pid} : $dispatcher);
 	patient("SELECT $what($run)");
@@ -94,13 +100,14 @@ sub kill_at
 		last if patient('SELECT NOT EXISTS (SELECT FROM jobq.queue)') eq 't';
 		select undef, undef, undef, 0.05;
 	}
-	my $killed = (unpack 'Z32 L l', slurp_file($point))[1] == 0;
+	# each kill ends all processes of the server
+	my $killed = (unpack 'Z32 L l', slurp_file($point))[1] == 0 && !is_alive($dispatcher);
 
 	write_point('', 0, 0);
 	is(patient("SELECT count(*), count(DISTINCT what) FROM ran WHERE run = $run"), join('|', ($width + 2) x 2),
 		"$what: commit $n of the $kind" . ($killed ? " kills $victim" : ', there is none') . ': each job has run once')
 	  or diag(patient("SELECT string_agg(format('%s %s', status, n), ', ') FROM (SELECT status, count(*) AS n FROM jobq.jobs WHERE (payload->>'run')::int = $run GROUP BY 1) s"));
-	$fired += $killed;
+	$fired{$victim} += $killed;
 	return $killed;
 }
 
@@ -117,7 +124,15 @@ foreach my $what ('fan', 'run')
 		}
 	}
 }
-note "$fired kills";
+foreach my $victim ('itself', 'dispatcher', 'server')
+{
+	for (1 .. 5)
+	{
+		last if $fired{$victim};
+		kill_at('run', 'conductor', $victim, 1);  # its start, which is always there
+	}
+	cmp_ok($fired{$victim}, '>', 0, "$fired{$victim} kills of $victim");
+}
 is(patient('SELECT count(*) FROM jobq.dependencies'), '0', 'no edge is left');
 is(patient(q{SELECT count(*) FROM jobq.runs WHERE phase <> 'ended'}), '0', 'all runs have ended');
 $node->stop;

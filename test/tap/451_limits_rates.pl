@@ -175,7 +175,9 @@ for my $n (1 .. 6)
 
 	wait_for_sql($node, "SELECT count(*) >= $done FROM jobq.history", "$done are done");
 	my $type = $n % 2 ? 'dispatcher' : 'sql worker';
-	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq $type'");
+	wait_for_sql($node, "SELECT count(*) > 0 FROM (SELECT pg_terminate_backend(pid) AS done FROM pg_stat_activity WHERE backend_type = 'jobq $type') t WHERE done",
+		"a $type is terminated");
+	cmp_ok(sql('SELECT count(*) FROM jobq.queue'), '>', 0, 'before all are done');
 }
 all_done('all the same all are done');
 cmp_ok(sql("SELECT most('{r}', '300ms')"), '<=', 10, 'and no window had more starts');

@@ -28,33 +28,46 @@ sub pid_of
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$_[0]' ORDER BY backend_start DESC LIMIT 1");
 }
 
+# Returns the number of killed helpers.
 sub kill_helper
 {
-	my $worker = pid_of('jobq exec worker') or return;
+	my $worker = pid_of('jobq exec worker') or return 0;
+	my $killed = 0;
 
 	foreach my $pid (map { m{/proc/(\d+)} } glob '/proc/[0-9]*')
 	{
 		open my $stat, '<', "/proc/$pid/stat" or next;
-		kill 'KILL', $pid if (readline($stat) // '') =~ /^\d+ \(jobq-helper\) [^Z] $worker /;
+		$killed += kill 'KILL', $pid if (readline($stat) // '') =~ /^\d+ \(jobq-helper\) [^Z] $worker /;
 	}
+	return $killed;
 }
 
 sub terminate
 {
-	my $pid = pid_of($_[0]) or return;
+	my $pid = pid_of($_[0]) or return 0;
 
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	return $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)::int");
 }
 
+# Each blow hits when there is a process for it; more jobs follow until each kind has hit.
 my @blows = (\&kill_helper, sub { terminate('jobq exec worker') }, sub { terminate('jobq dispatcher') });
-for (my $blow = 0; (my $done = completed()) < $jobs; $blow++)
+my @hits = (0, 0, 0);
+for (my $blow = 0; (my $done = completed()) < $jobs || grep { !$_ } @hits;)
 {
+	if ($done == $jobs)
+	{
+		$jobs += 100;
+		$node->safe_psql('postgres', q(SELECT count(*) FROM jobq.enqueue_many('ledger', array_fill('{}'::jsonb, ARRAY[100]))));
+	}
 	my $aim = $done + 40 < $jobs ? $done + 40 : $jobs;
+	my $hit = $blows[ $blow % 3 ]->() or next;
 
-	$blows[ $blow % 3 ]->();
+	$hits[ $blow++ % 3 ] += $hit;
 	$node->poll_query_until('postgres', "SELECT count(*) >= $aim FROM jobq.jobs WHERE job_type = 'ledger'
 		AND status = 'completed'") or last;
 }
+note "@hits blows, $jobs jobs";
+is(scalar(grep { $_ > 0 } @hits), 3, 'helpers, exec workers and dispatchers were hit');
 
 is(completed(), $jobs, '!every job ended');
 is($node->safe_psql('postgres', q(SELECT count(*), count(DISTINCT id), bool_and(result = to_jsonb(id::text)), bool_and(attempts <= runs)

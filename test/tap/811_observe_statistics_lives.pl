@@ -200,26 +200,43 @@ foreach my $round (1 .. 2)
 	$node->restart if $round == 1;
 }
 
-# Sends a signal to one process, a random one of the kinds.
+# Sends a signal to one process of the kind, when one is there; returns how many it has hit.
 sub hit
 {
-	my ($signal, @kinds) = @_;
-	my $kind = pick(@kinds);
-	my $pid = scalar_of("SELECT pid FROM pg_stat_activity WHERE backend_type = '$kind' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1");
+	my ($signal, $kind) = @_;
 
-	kill $signal, $pid if $pid ne '';
+	foreach (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		my $pid = scalar_of("SELECT pid FROM pg_stat_activity WHERE backend_type = '$kind' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1");
+
+		return 1 if $pid ne '' && kill $signal, $pid;
+	}
+	return 0;
+}
+
+my @processes = ('jobq dispatcher', 'jobq sql worker', 'jobq exec worker', 'jobq conductor');
+
+# Ends processes while sessions write: one of each kind, then random ones.
+sub end_processes
+{
+	my ($what, $between) = @_;
+	my %ended;
+
+	foreach my $n (0 .. ($seconds > 1 ? 3 * $seconds : 4) - 1)
+	{
+		my $kind = $processes[$n] // pick(@processes, 'jobq sql worker');
+
+		$ended{$kind} += hit('TERM', $kind);
+		$between->($n);
+		scalar_of('SELECT pg_sleep(0.3), count(*) FROM jobq.stat_job_types');
+	}
+	is(join(', ', grep { !$ended{$_} } @processes), '', "$what: processes of each kind were ended");
 	return;
 }
 
-my @processes = ('jobq dispatcher', 'jobq sql worker', 'jobq sql worker', 'jobq exec worker', 'jobq conductor');
-
 # ended processes
 my $harness = sessions(qw(life abort savepoint prepare churn));
-foreach (1 .. 3 * $seconds)
-{
-	hit('TERM', @processes);
-	scalar_of('SELECT pg_sleep(0.3), count(*) FROM jobq.stat_job_types');
-}
+end_processes('calls', sub { });
 end_sessions($harness);
 come_to_rest();
 counts_are_rows('the rows, after ended processes');
@@ -233,7 +250,7 @@ foreach my $kind (pick(@processes), 'client backend')
 	$harness = sessions(qw(life abort savepoint prepare churn));
 	wait_for_sql($node, "SELECT count(*) > 3 FROM pg_stat_activity WHERE backend_type = 'client backend'", 'sessions write');
 	wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = '$kind'", "a $kind is there");
-	hit('KILL', $kind);
+	is(hit('KILL', $kind), 1, "a $kind is killed");
 	end_sessions($harness);
 	wait_for_sql($node, "SELECT stats_reset > '$start' FROM jobq.stat_dispatcher", "a crash of a $kind");
 	end_sessions(sessions(qw(life abort savepoint prepare churn)));
@@ -244,12 +261,7 @@ foreach my $kind (pick(@processes), 'client backend')
 
 # plain SQL and ended processes, and counts while sessions write
 $harness = sessions(qw(life abort savepoint prepare churn plain));
-foreach (1 .. 3 * $seconds)
-{
-	hit('TERM', @processes);
-	scalar_of('BEGIN; TRUNCATE jobq.dead_letters; COMMIT') if $_ % 3 == 0;
-	scalar_of('SELECT pg_sleep(0.3), count(*) FROM jobq.stat_job_types');
-}
+end_processes('plain SQL', sub { scalar_of('BEGIN; TRUNCATE jobq.dead_letters; COMMIT') if $_[0] % 3 == 0 });
 end_sessions($harness);
 come_to_rest();
 counts_are_rows('the rows, after plain SQL, ended processes and counts beside writes');
