@@ -35,6 +35,9 @@ sub promoted_after
 	$standby->start;
 	my %run = map { $_ => start_run($_) } qw(waits claimed late);
 	my ($id, $token) = claim_one();
+	my $parent = one(q{SELECT jobq.enqueue('pulled')});
+	my ($child, $behind) = map { one("SELECT jobq.enqueue('act', '{\"result\": 9}', after => '{$_}')") } $parent, $id;
+	my (undef, $parents_token) = claim_one();
 	wait_for_sql($primary, "SELECT count(*) = 3 FROM jobq.queue WHERE workflow_id = '$run{waits}' AND after_state >= 4", 'a run waits');
 	$primary->wait_for_catchup($standby, 'replay');
 	is($standby->safe_psql('postgres', "SELECT round(progress), tasks FROM jobq.workflow_runs WHERE id = '$run{waits}'"), '0|{"blocked": 4}',
@@ -47,6 +50,9 @@ sub promoted_after
 	$primary->stop('immediate');
 	$standby->promote;
 	wait_dispatcher($standby, 'postgres', "promoted after $tasks tasks");
+	is($standby->safe_psql('postgres', "SELECT string_agg(status::text, ' ') FROM jobq.jobs WHERE id IN ('$child', '$behind')"), 'blocked blocked',
+		'jobs that wait for a job, and for a task, wait there');
+	is($standby->safe_psql('postgres', "SELECT jobq.complete('$parent', '$parents_token')"), 't', 'the job that one waits for ends');
 	is($standby->safe_psql('postgres', "SELECT jobq.send_event('$run{waits}', 'go')"), 't', 'an event is sent there');
 	is($standby->safe_psql('postgres', "SELECT jobq.complete('$id', '$token', '7')"), 't', 'the holder of a lease completes its task there');
 	my %end = (waits => 'completed', claimed => 'completed', wide => 'completed', late => 'error');
@@ -55,6 +61,10 @@ sub promoted_after
 		ok($standby->poll_query_until('postgres', "SELECT status = '$end{$name}' FROM jobq.jobs WHERE id = '$run{$name}'"), "run $name: $end{$name}")
 		  or diag($standby->safe_psql('postgres', "SELECT string_agg(format('%s %s %s', task_key, status, error_msg), E'\\n') FROM jobq.jobs WHERE '$run{$name}' IN (id, workflow_id)"));
 	}
+	ok($standby->poll_query_until('postgres', "SELECT count(*) = 2 AND bool_and(status = 'completed' AND result = '9') FROM jobq.jobs WHERE id IN ('$child', '$behind')"),
+		'the jobs that waited for others run');
+	is($standby->safe_psql('postgres', "SELECT c.started_at >= p.completed_at FROM jobq.jobs c, jobq.jobs p WHERE c.id = '$child' AND p.id = '$parent'"), 't', 'after these');
+	is($standby->safe_psql('postgres', "SELECT count(*) FROM jobq.dependencies WHERE child_id IN ('$child', '$behind')"), '0', 'and have no edge');
 	is($standby->safe_psql('postgres', "SELECT count(*), count(DISTINCT key) FROM ran WHERE run = '$run{wide}'"), '202|202', '!each task has had its effect once');
 	is($standby->safe_psql('postgres', "SELECT result -> 'z' = '[" . join(',', @members) . "]' FROM jobq.jobs WHERE id = '$run{wide}'"), 't', 'the result is whole');
 	is($standby->safe_psql('postgres', "SELECT result FROM jobq.jobs WHERE id = '$run{claimed}'"), '{"z": 7}', 'that of the claimed task, too');

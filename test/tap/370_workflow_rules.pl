@@ -131,6 +131,29 @@ foreach my $case (
 	wait_status($node, 'postgres', $id, $status, "$rule of @parents: $status");
 }
 
+# ---------- one parent ends, the other lives ----------
+
+foreach my $case ([ 'completed', 'any' ], [ 'dead', 'failed' ])
+{
+	my ($end, $released) = @$case;
+	my ($live, $first) = map { one("SELECT jobq.enqueue('parent', '{\"end\": \"$_\"}', delay => '1 day')") } 'completed', $end;
+	my %child = map { $_ => one("SELECT jobq.enqueue('child', after => '{$live,$first}', after_rule => '$_')") } qw(success done any failed);
+
+	is(one("SELECT string_agg(DISTINCT status::text, ' ') FROM jobq.jobs WHERE id = ANY ('{" . join(',', values %child) . "}')"), 'blocked', 'all wait');
+	one("SELECT jobq.alter_job('$first', scheduled_for => now())");
+	wait_status($node, 'postgres', $child{$released}, 'completed', "a parent is $end: rule $released is met while the other parent lives");
+	is(one("SELECT c.started_at >= p.completed_at FROM jobq.jobs c, jobq.jobs p WHERE c.id = '$child{$released}' AND p.id = '$first'"), 't', 'the job runs after that end');
+	is(one("SELECT string_agg(DISTINCT status::text, ' ') FROM jobq.jobs WHERE id = ANY ('{" . join(',', map { $child{$_} } grep { $_ ne $released } keys %child) . "}')"),
+		'blocked', 'the others wait');
+	is(one("SELECT status FROM jobq.jobs WHERE id = '$live'"), 'pending', 'for the parent that lives');
+	one("SELECT jobq.alter_job('$live', scheduled_for => now())");
+	my %status = $end eq 'completed' ? (success => 'completed', done => 'completed', failed => 'skipped') : (success => 'blocked', done => 'completed', any => 'completed');
+	wait_status($node, 'postgres', $child{$_}, $status{$_}, "$end and completed: rule $_, $status{$_}") foreach sort keys %status;
+	one("SELECT jobq.cancel_job('$child{success}')") if $end eq 'dead';
+	wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.dependencies WHERE parent_id = '$live')", 'no edge of it is left');
+}
+one(q{SELECT jobq.purge_dead_letters('parent')});
+
 # ---------- a replace of a job that one of its parents has released ----------
 
 # The end of the other parent is not the end of a new one.

@@ -270,6 +270,24 @@ is(one("SELECT phase FROM jobq.runs WHERE id = '$run'"), 'cancelling', 'compensa
 one("SELECT jobq.fail('$id', '$token', 'gives up')");
 run_is($run, 'cancelled');
 is(one("SELECT string_agg(key, ' ' ORDER BY seq) FROM ran WHERE run = '$run' AND key LIKE '%.undo'"), 'c.undo b.undo a.undo', 'a cancel compensates');
+workflow('chain', '[{"key": "a", "job_type": "act", "compensate": {"job_type": "pulled"}}, {"key": "b", "job_type": "act", "after": ["a"], "compensate": {"job_type": "pulled"}},
+  {"key": "c", "job_type": "act", "after": ["b"], "compensate": {"job_type": "pulled"}}, {"key": "e", "event": "never", "after": ["c"]}]', q{on_failure => 'compensate'});
+$run = start_run('chain');
+wait_for_sql($node, "SELECT EXISTS (SELECT FROM jobq.queue WHERE workflow_id = '$run' AND after_state = 4)", 'a run waits');
+one("SELECT jobq.cancel_job('$run')");
+my @undone;
+foreach my $call ('fail', 'complete', 'complete')
+{
+	($id, $token) = claim_one();
+	push @undone, one("SELECT task_key FROM jobq.jobs WHERE id = '$id'");
+	is(one("SELECT string_agg(DISTINCT status::text, ' ') FROM jobq.jobs WHERE workflow_id = '$run' AND task_key LIKE '%.undo' AND id <> '$id' AND completed_at IS NULL"),
+		@undone < 3 ? 'blocked' : '', 'one compensation at a time');
+	is(one("SELECT phase FROM jobq.runs WHERE id = '$run'"), 'compensating', 'the run waits for it');
+	one("SELECT jobq.$call('$id', '$token'" . ($call eq 'fail' ? q{, 'no')} : ')'));
+}
+is("@undone", 'c.undo b.undo a.undo', 'each behind the one before it, also behind one that failed');
+run_is($run, 'cancelled', 'a run that was cancelled, after its compensations');
+is(tasks_of($run), 'a:completed a.undo:completed b:completed b.undo:completed c:completed c.undo:error e:cancelled', 'what they did');
 
 is(one("SELECT count(*) FROM jobq.runs WHERE phase <> 'ended'"), '0', 'all runs have ended');
 is(one('SELECT count(*) FROM jobq.dependencies'), '0', 'no edge is left');
