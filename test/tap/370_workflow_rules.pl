@@ -114,6 +114,18 @@ wait_for_sql($node, q{SELECT count(*) = 2 FROM jobq.jobs JOIN children USING (id
 	'the held children are cancelled');
 wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.dependencies}, 'no edge is left');
 
+# A dead letter that expires counts as a purged one.
+my $expires = one(q{SELECT jobq.enqueue('parent', '{"end": "dead"}')});
+wait_status($node, 'postgres', $expires, 'error', 'one more dead letter');
+my %of_expired = map { $_ => one("SELECT jobq.enqueue('child', after => '{$expires}', after_rule => '$_')") } qw(success failed);
+wait_status($node, 'postgres', $of_expired{failed}, 'completed', 'releases a job of rule failed');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$of_expired{success}'"), 'blocked', 'and holds one of rule success');
+one("UPDATE jobq.dead_letters SET expires_at = now() - interval '1 s' WHERE id = '$expires'");
+wait_for_sql($node, "SELECT jobq_internal._retain() IS NOT NULL AND NOT EXISTS (SELECT FROM jobq.dead_letters WHERE id = '$expires')", 'it expires');
+wait_status($node, 'postgres', $of_expired{success}, 'cancelled', 'the held child is cancelled');
+is(one("SELECT error_code FROM jobq.jobs WHERE id = '$of_expired{success}'"), 'dependency', 'by its dependency');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$of_expired{failed}'"), 'completed', 'the other one stays as it was');
+
 # ---------- several parents ----------
 
 sub parents { my @e = @_; return join ',', map { "jobq.enqueue('parent', '{\"end\": \"$_\"}')" } @e; }
