@@ -97,13 +97,17 @@ my %command = (
 	refused => q{SELECT jobq.enqueue('secret', caller_of('refused'))});
 my %role = (clerk => 'clerk', refused => 'clerk');
 
+# One transaction makes all of them and ends them inactive: no minute that ends meanwhile runs one.
+my @made;
 foreach my $name (sort keys %command)
 {
 	my $role = $role{$name} // value('SELECT current_user');
-	value("SET SESSION AUTHORIZATION $role; SELECT cron.schedule('$name', '* * * * *', \$cron\$$command{$name}\$cron\$)");
+	push @made, "SET SESSION AUTHORIZATION $role", "SELECT cron.schedule('$name', '* * * * *', \$cron\$$command{$name}\$cron\$)";
 }
-value(q{SELECT cron.schedule_in_database('other', '* * * * *', $$SELECT jobq.enqueue('report', caller_of('other'))$$, 'shop')});
-value(q{UPDATE cron.job SET active = false});
+push @made, 'RESET SESSION AUTHORIZATION',
+  q{SELECT cron.schedule_in_database('other', '* * * * *', $$SELECT jobq.enqueue('report', caller_of('other'))$$, 'shop')},
+  'UPDATE cron.job SET active = false';
+value(join(';', 'BEGIN', @made, 'COMMIT'));
 
 my $runs;    # the newest run of pg_cron before a tick
 
