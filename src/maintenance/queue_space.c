@@ -1,6 +1,7 @@
 /*
  * queue_space.c
- *	  How much of the queue's files is free, and whether VACUUM comes.
+ *	  How much of the queue's files is free, whether VACUUM comes, and since
+ *	  when the horizon stands still.
  *
  * Rows of ended jobs are removed by PostgreSQL's autovacuum alone, by the
  * settings that the table has.  Their space is reused and not given back:
@@ -9,6 +10,10 @@
  * autovacuum doesn't come they grow.  health() names both, by what the
  * maintenance process measures here once a minute.
  *
+ * A replication slot and the feedback of a standby have no time: what is noted
+ * here is since when the horizon stands still, and health() takes it for the
+ * one whose xmin it is.
+ *
  * The free space is that of the free space maps, of at most SAMPLES pages of
  * each file.  An index has free pages there only, so a bloated one counts as
  * full.
@@ -16,10 +21,12 @@
 #include "jobq.h"
 
 #include "access/table.h"
+#include "catalog/pg_class.h"
 #include "pgstat.h"
 #include "postmaster/autovacuum.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
+#include "storage/procarray.h"
 #include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 
@@ -98,6 +105,27 @@ is_late(Relation rel, int64 died, const QueueSpace *before)
 	return dead > LATE * autovacuum_threshold(rel) && dead > died - before->died;
 }
 
+/* Returns the horizon of the relation's rows, with the time since which it stands still. */
+static Horizon
+note_horizon(Relation rel, const Horizon *before, MonoTime now)
+{
+	Horizon		horizon = {GetOldestNonRemovableTransactionId(rel), now};
+
+	if (before->since && before->xmin == horizon.xmin)
+		horizon.since = before->since;
+	return horizon;
+}
+
+static Horizon
+note_catalog_horizon(const Horizon *before, MonoTime now)
+{
+	Relation	rel = table_open(RelationRelationId, AccessShareLock);
+	Horizon		horizon = note_horizon(rel, before, now);
+
+	table_close(rel, AccessShareLock);
+	return horizon;
+}
+
 static QueueSpace
 last_space(JobqDb *db)
 {
@@ -130,6 +158,8 @@ queue_space_measure(void *arg)
 		table_close(toast, AccessShareLock);
 	}
 	now.autovacuum_on = autovacuum_is_on(rel);
+	now.horizon = note_horizon(rel, &before.horizon, now.measured);
+	now.catalog_horizon = note_catalog_horizon(&before.catalog_horizon, now.measured);
 	table_close(rel, AccessShareLock);
 	SpinLockAcquire(&db->mutex);
 	db->space = now;

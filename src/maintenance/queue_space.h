@@ -1,6 +1,7 @@
 /*
  * queue_space.h
- *	  How much of the queue's files is free, and whether VACUUM comes.
+ *	  How much of the queue's files is free, whether VACUUM comes, and since
+ *	  when the horizon stands still.
  */
 #ifndef JOBQ_QUEUE_SPACE_H
 #define JOBQ_QUEUE_SPACE_H

@@ -325,6 +325,8 @@ space_message(const QueueSpace *space, const HealthFacts *f)
 {
 	bool		late = space->late_since > 0 && mono_exceeds(space->late_since, mono_now(), LATE_LIMIT_MS);
 
+	if (held_for_long(f) && f->holder_lever != NULL)
+		return f->sees_all ? psprintf("%s %s", f->holder, f->holder_lever) : "a replication slot or a standby keeps dead rows";
 	if (held_for_long(f))
 		return "its snapshot keeps dead rows, also of jobq.queue";
 	if (late && !space->autovacuum_on)

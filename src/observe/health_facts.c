@@ -10,6 +10,7 @@
 #include "jobq.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -25,6 +26,7 @@
 #include "base/errors.h"
 #include "base/relations.h"
 #include "base/subtransaction.h"
+#include "maintenance/queue_space.h"
 #include "observe/health_facts.h"
 #include "security/access.h"
 #include "shared/slots.h"
@@ -297,6 +299,42 @@ read_strays(HealthFacts *f, Oid caller)
 	f->strays = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 }
 
+/*
+ * Reads the holder of the horizon.  That of a slot or a standby has held it
+ * since the horizon stands still, as maintenance has noted.
+ */
+static void
+read_holder(HealthFacts *f)
+{
+	JobqDb	   *db = my_db();
+	QueueSpace	space = {0};
+	MonoTime	now = mono_now();
+	Oid			types[4] = {XIDOID, FLOAT8OID, XIDOID, FLOAT8OID};
+	Datum		args[4];
+	char		nulls[4];
+	bool		isnull;
+
+	if (db != NULL && !RecoveryInProgress())
+		space = queue_space(db);
+	for (int i = 0; i < 2; i++)
+	{
+		const Horizon *horizon = i == 0 ? &space.horizon : &space.catalog_horizon;
+
+		args[2 * i] = TransactionIdGetDatum(horizon->xmin);
+		args[2 * i + 1] = Float8GetDatum((now - horizon->since) / 1e6);
+		nulls[2 * i] = nulls[2 * i + 1] = horizon->since ? ' ' : 'n';
+	}
+	if (SPI_execute_with_args("SELECT * FROM jobq_internal._health_holder($1, $2, $3, $4)", 4, types, args, nulls, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "health could not query the server");
+	if (SPI_processed == 0)
+		return;
+	f->holder = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	f->holder_s = DatumGetFloat8(value_of(2, &isnull));
+	f->holder_since = !isnull;
+	f->holder_xids = count_of(3);
+	f->holder_lever = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 4);
+}
+
 static void
 read_facts(HealthFacts *f, Oid caller)
 {
@@ -344,13 +382,7 @@ read_facts(HealthFacts *f, Oid caller)
 	if (f->sees_all)
 		read_strays(f, caller);
 
-	run_query("SELECT * FROM jobq_internal._health_holder()", caller, 1);
-	if (SPI_processed == 0)
-		return;
-	f->holder = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	f->holder_s = DatumGetFloat8(value_of(2, &isnull));
-	f->holder_since = !isnull;
-	f->holder_xids = count_of(3);
+	read_holder(f);
 }
 
 static void
@@ -363,7 +395,7 @@ set_for_query(const char *name, const char *value)
 static void
 copy_strings(HealthFacts *f, MemoryContext context)
 {
-	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holding, &f->holder, &f->strays,
+	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holding, &f->holder, &f->holder_lever, &f->strays,
 	&f->paused_names, &f->paused_waiting, &f->unstartable, &f->unclaimed, &f->drop_problem, &f->unmade};
 
 	for (int i = 0; i < (int) lengthof(strings); i++)

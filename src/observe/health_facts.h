@@ -34,6 +34,7 @@ typedef struct HealthFacts
 	char	   *signals;		/* active ones, a JSON array; NULL: there are none at all */
 	char	   *signal_problem; /* NULL: every condition has an answer */
 	char	   *holder;			/* NULL: nothing holds the horizon back */
+	char	   *holder_lever;	/* what it keeps and how it ends, for a slot or a standby; else NULL */
 	bool		holder_since;	/* known for how long */
 	double		holder_s;
 	int64		holder_xids;

@@ -150,6 +150,13 @@ typedef struct DiskState
 	MonoTime	measured;		/* 0: never */
 } DiskState;
 
+/* The oldest xmin whose rows stay, and since when it stands still. */
+typedef struct Horizon
+{
+	TransactionId xmin;
+	MonoTime	since;			/* 0: not noted yet */
+} Horizon;
+
 /* The last measurement of the queue's files (queue_space.c).  Under JobqDb.mutex. */
 typedef struct QueueSpace
 {
@@ -159,6 +166,8 @@ typedef struct QueueSpace
 	int64		died;			/* rows updated and deleted since the statistics began */
 	MonoTime	late_since;		/* autovacuum should have come; 0: no */
 	bool		autovacuum_on;
+	Horizon		horizon;		/* of tables */
+	Horizon		catalog_horizon;	/* of system catalogs: logical slots hold it, too */
 } QueueSpace;
 
 #endif

@@ -150,24 +150,42 @@ CREATE FUNCTION jobq_internal._health_keys(sees_all boolean, caller oid, types i
    GROUP BY 1, 2 ORDER BY 2
 $$;
 
--- Returns what holds back the removal of dead rows in this database.
-CREATE FUNCTION jobq_internal._health_holder() RETURNS TABLE(holder text, since_s float8, xids int8)
+-- Returns what holds back the removal of dead rows in this database, of catalogs
+-- alone last.  A slot and the feedback of a standby have no time of their own:
+-- the one that holds the horizon has held it since that stands still.
+CREATE FUNCTION jobq_internal._health_holder(horizon xid, horizon_s float8, catalog_horizon xid, catalog_horizon_s float8)
+  RETURNS TABLE(holder text, since_s float8, xids int8, lever text)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT h.holder, h.since_s::float8, h.xids::int8 FROM (
+  SELECT h.holder, h.since_s::float8, h.xids::int8,
+         format('keeps dead rows%s: ', CASE WHEN h.catalogs THEN ' of the system catalogs' ELSE ', also of jobq.queue' END) || h.lever
+    FROM (
     SELECT format('%s with PID %s (%s)%s', a.backend_type, a.pid, coalesce(a.state, 'no state'),
                   ', application ' || nullif(a.application_name, '')),
            extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, a.backend_start)),
-           greatest(age(a.backend_xmin), age(a.backend_xid))
+           greatest(age(a.backend_xmin), age(a.backend_xid)), NULL, false
       FROM pg_stat_activity a
      WHERE coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL AND a.pid <> pg_backend_pid()
+       AND (a.backend_type <> 'walsender' OR a.xact_start IS NOT NULL)
        AND (a.datid IS NULL OR a.datid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
     UNION ALL
-    SELECT format('replication slot %s', s.slot_name), NULL, age(s.xmin)
-      FROM pg_replication_slots s WHERE s.xmin IS NOT NULL
+    SELECT format('standby %s (walsender with PID %s)', a.application_name, a.pid),
+           CASE WHEN age(a.backend_xmin) >= age(horizon) THEN horizon_s END, age(a.backend_xmin),
+           'end its long transaction, or set hot_standby_feedback = off there', false
+      FROM pg_stat_activity a
+     WHERE a.backend_type = 'walsender' AND a.xact_start IS NULL AND a.backend_xmin IS NOT NULL
     UNION ALL
-    SELECT format('prepared transaction "%s"', p.gid), extract(epoch FROM clock_timestamp() - p.prepared), age(p.transaction)
+    SELECT format('replication slot %s', s.slot_name), x.held_s, age(x.xmin),
+           format('its standby or subscriber has to go on, or SELECT pg_drop_replication_slot(%L)', s.slot_name), x.catalogs
+      FROM pg_replication_slots s,
+           LATERAL (VALUES (s.xmin, CASE WHEN age(s.xmin) >= age(horizon) THEN horizon_s END, false),
+                           (s.catalog_xmin, CASE WHEN age(s.catalog_xmin) >= age(catalog_horizon) THEN catalog_horizon_s END, true)
+                   ) x(xmin, held_s, catalogs)
+     WHERE x.xmin IS NOT NULL
+    UNION ALL
+    SELECT format('prepared transaction "%s"', p.gid), extract(epoch FROM clock_timestamp() - p.prepared), age(p.transaction), NULL, false
       FROM pg_prepared_xacts p WHERE p.database = current_database()
-  ) h(holder, since_s, xids) ORDER BY h.xids DESC, h.since_s DESC NULLS LAST LIMIT 1
+  ) h(holder, since_s, xids, lever, catalogs)
+   ORDER BY coalesce(h.since_s > 3600, false) DESC, h.catalogs, h.xids DESC, h.since_s DESC NULLS LAST LIMIT 1
 $$;
 
 -- Returns the use of the server's background workers and of NOTIFY's queue, and

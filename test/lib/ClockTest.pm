@@ -13,7 +13,7 @@ our @EXPORT = qw(fake_clock set_clock);
 my $clock;
 
 # Returns the environment in which to start the server; its clock is the machine's so far.
-# -DFAKE_MONOTONIC: of its clocks the monotonic one can be set.
+# -DFAKE_MONOTONIC: of its clocks the monotonic one can be set; -DFAKE_BOTH: both, together.
 sub fake_clock
 {
 	my (@flags) = @_;

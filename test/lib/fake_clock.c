@@ -2,7 +2,7 @@
  * fake_clock.c
  *	  Preloaded into a server: its wall clock is the machine's plus the seconds
  *	  in a file.  The monotonic clock is the machine's; with FAKE_MONOTONIC it
- *	  is the other way round.
+ *	  is the other way round, with FAKE_BOTH both are set, as if time passes.
  *
  * libfaketime does not serve here: it turns itself off in select(), where a
  * postmaster of PostgreSQL 15 forks its background workers.
@@ -17,10 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef FAKE_MONOTONIC
-#define IS_FAKE(clock) ((clock) == CLOCK_MONOTONIC || (clock) == CLOCK_MONOTONIC_COARSE)
+#define IS_MONOTONIC(clock) ((clock) == CLOCK_MONOTONIC || (clock) == CLOCK_MONOTONIC_COARSE)
+#define IS_WALL(clock) ((clock) == CLOCK_REALTIME || (clock) == CLOCK_REALTIME_COARSE)
+#if defined(FAKE_BOTH)
+#define IS_FAKE(clock) (IS_MONOTONIC(clock) || IS_WALL(clock))
+#elif defined(FAKE_MONOTONIC)
+#define IS_FAKE(clock) IS_MONOTONIC(clock)
 #else
-#define IS_FAKE(clock) ((clock) == CLOCK_REALTIME || (clock) == CLOCK_REALTIME_COARSE)
+#define IS_FAKE(clock) IS_WALL(clock)
 #endif
 
 static volatile int64_t *seconds;
