@@ -83,10 +83,15 @@ CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 UPDATE jobq.job_types SET options = options WHERE options ? 'env';
 DO $update$
+DECLARE
+  types text;
 BEGIN
-  UPDATE jobq.job_types SET options = options - 'max_children_per_minute' WHERE options ? 'max_children_per_minute';
-  IF FOUND THEN
-    RAISE NOTICE 'option "max_children_per_minute" of job types is gone, and with it their limit'
+  WITH changed AS (
+    UPDATE jobq.job_types SET options = options - 'max_children_per_minute' WHERE options ? 'max_children_per_minute'
+    RETURNING name)
+  SELECT string_agg(c.name, ', ' ORDER BY c.name) INTO types FROM changed c;
+  IF types IS NOT NULL THEN
+    RAISE WARNING 'option "max_children_per_minute" of job types is gone, and with it their limit: %', types
       USING HINT = 'options.max_depth and the quotas of tenants bound jobs that enqueue jobs.';
   END IF;
 END $update$;

@@ -32,6 +32,23 @@ BEGIN
   END LOOP;
 END $update$;
 
+-- Warns of grants on functions that no other one replaces.  The messages of a
+-- script below WARNING are not shown.
+DO $update$
+DECLARE
+  gone record;
+BEGIN
+  FOR gone IN
+    SELECT g.function, string_agg(DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END, ', ') AS grantees
+      FROM jobq._update_grants g
+     WHERE NOT starts_with(g.function, '_')
+       AND NOT EXISTS (SELECT FROM pg_proc p WHERE p.proname = g.function AND p.pronamespace = 'jobq'::regnamespace)
+     GROUP BY g.function ORDER BY g.function
+  LOOP
+    RAISE WARNING 'function jobq.% is gone, and with it the grant to %', gone.function, gone.grantees;
+  END LOOP;
+END $update$;
+
 -- Grants rights on functions that replace dropped ones, and on new functions.  The
 -- grants are no part of the extension: dumps must carry them.
 DO $update$
