@@ -173,6 +173,35 @@ my ($prepares, $defers) = map { sql('SELECT ' . enqueued(", delay => '1h'", $_))
 my $own = $node->background_psql('postgres', on_error_stop => 0, extra_params => [ '--username', 'tenant' ]);
 is($own->query("SELECT status FROM jobq.run_inline('$prepares'); EXECUTE theirs"), "completed\n7", 'the role keeps a prepared statement');
 like($own->query("BEGIN; SELECT status FROM jobq.run_inline('$defers'); SELECT count(*) FROM pg_cursors; ROLLBACK"), qr/^completed\n0$/, 'a deferred trigger waits for its commit');
+
+# All that a handler of the session's user can leave there: [ query, its answer before, after
+# success, after an error ].
+my @state = (
+	[ 'SELECT count(*) FROM pg_cursors', 0, 0, 0 ],
+	[ q{SELECT concat(current_setting('work_mem'), current_setting('jobq.tenant'), current_setting('mine.own', true))}, '4MB', '4MB', '4MB' ],
+	[ 'SELECT current_user || session_user', 'tenanttenant', 'tenanttenant', 'tenanttenant' ],
+	[ q{SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()}, 0, 1, 0 ],
+	[ q{SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'left%'}, 0, 1, 1 ],
+	[ 'SELECT count(*) FROM pg_listening_channels()', 0, 1, 0 ],
+	[ q{SELECT string_agg(objid::text, ' ' ORDER BY objid) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()}, 7, '8 9', '8 9' ]);
+my @leaves = (
+	q{SET work_mem = '1234kB'}, q{SET LOCAL work_mem = '1235kB'}, q{SELECT set_config('work_mem', '1236kB', false)}, q{SET jobq.tenant = 'x'}, q{SET mine.own = 'x'},
+	'DECLARE open CURSOR FOR SELECT 1', 'DECLARE held CURSOR WITH HOLD FOR SELECT 1/n FROM generate_series(0, 0) n',
+	'CREATE TEMP TABLE left_table (n int)', 'PREPARE left_statement AS SELECT 7', 'LISTEN left_channel', 'SELECT pg_advisory_xact_lock(6)',
+	'SELECT pg_advisory_lock(8), pg_advisory_lock_shared(9), pg_advisory_unlock(7)');
+foreach my $end ([ 'completed', 2 ], [ 'error', 3, 'SELECT 1/0' ])
+{
+	my ($status, $place, @last) = @$end;
+	my $id = sql('SELECT ' . enqueued(", delay => '1h', tenant => 'acme'", @leaves, @last));
+
+	$own->query("DISCARD ALL; SELECT pg_advisory_lock(7)");
+	is($own->query($_->[0]), $_->[1], "before: $_->[0]") foreach @state;
+	is($own->query("SELECT status FROM jobq.run_inline('$id')"), $status, "a handler of the session's user: $status");
+	is($own->query($_->[0]), $_->[$place], "after: $_->[0]") foreach @state;
+}
+is($own->query("DISCARD ALL; $state[6][0]"), '', 'DISCARD ALL takes the rest');
+is($own->query("BEGIN; SELECT status FROM jobq.run_inline('" . sql('SELECT ' . enqueued(", delay => '1h'", @leaves)) . "'); ROLLBACK; " . join '; ', map { $_->[0] } @state[3 .. 5]),
+	"completed\n0\n1\n0", 'a rollback takes what is bound to the transaction');
 $own->quit;
 
 # after SET ROLE the session's end is still the session user's
