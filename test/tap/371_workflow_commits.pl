@@ -190,6 +190,66 @@ wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue JOIN id USING (i
 $session->query_safe('COMMIT');
 is_now('c9', 'completed');
 
+# ---------- parents that die and are not kept ----------
+
+# Children of each rule, of a parent that is dead and gone: by keep_dead '0' of its type or of the
+# job, by retention, by a purge.  Until it is gone, the first one is held.
+one(<<'SQL');
+SELECT jobq.create_job_type('lost', 'dies(jsonb)', max_attempts => 1, keep_dead => '0'),
+  jobq.create_job_type('mourned', 'dies(jsonb)', max_attempts => 1, keep_dead => '1 hour');
+CREATE FUNCTION children(parent text) RETURNS text LANGUAGE sql AS $$
+  SELECT string_agg(concat_ws(' ', id.name, j.status, j.error_code, j.attempts), ', ' ORDER BY id.name)
+    FROM jobq.jobs j JOIN id USING (id) WHERE id.name LIKE '%-' || parent
+$$;
+CREATE FUNCTION family(parent text, type text, keep interval DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO id VALUES (parent, jobq.enqueue(type, keep_dead => keep));
+  PERFORM enq(rule || '-' || parent, 'child', ARRAY[parent], rule) FROM unnest('{any,done,failed,success}'::text[]) rule;
+END $$;
+SQL
+sub children_are { my ($parent, $expected, $what) = @_; return wait_for_sql($node, "SELECT children('$parent') = '$expected'", $what) || diag one("SELECT children('$parent')"); }
+
+sub family_of_dead
+{
+	my ($parent, $success, $any) = @_;
+
+	return "any-$parent " . ($any // 'skipped dependency 0') . ", done-$parent completed 1, failed-$parent completed 1, success-$parent $success";
+}
+one(q{SELECT family('gone', 'lost')});
+children_are('gone', family_of_dead('gone', 'cancelled dependency 0'), 'the type keeps no dead letter: its death is its end');
+one(q{SELECT family('left', 'mourned', '0')});
+children_are('left', family_of_dead('left', 'cancelled dependency 0'), 'nor the job');
+is(one(q{SELECT count(*) FROM jobq.dead_letters JOIN id USING (id) WHERE name IN ('gone', 'left')}), 0, 'neither is kept');
+foreach my $way ([ 'expires', q{UPDATE jobq.dead_letters SET expires_at = clock_timestamp() - interval '1 minute' WHERE id = (SELECT id FROM id WHERE name = 'expires'); SELECT jobq_internal._retain()} ],
+	[ 'purged', q{SELECT jobq.purge_dead_letters('mourned')} ])
+{
+	my ($parent, $goes) = @$way;
+
+	one("SELECT family('$parent', 'mourned')");
+	children_are($parent, family_of_dead($parent, 'blocked 0'), 'a dead letter holds a child');
+	one($goes);
+	is(one("SELECT count(*) FROM jobq.dead_letters JOIN id USING (id) WHERE name = '$parent'"), 0, 'it is gone');
+	children_are($parent, family_of_dead($parent, 'cancelled dependency 0'), 'and cancels it');
+}
+# a dead letter that is retried completes before it would expire
+one(q{SELECT family('cured', 'mourned')});
+children_are('cured', family_of_dead('cured', 'blocked 0'), 'a dead letter holds a child');
+one(q{CREATE OR REPLACE FUNCTION dies(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT'; SELECT jobq.retry_job(id) FROM id WHERE name = 'cured'});
+children_are('cured', family_of_dead('cured', 'completed 1'), 'and a retry releases it');
+# a parent that completed or was cancelled expires while the child waits for another one
+resume('keeps');
+one(q{SELECT enq('first', 'keeps')});
+is_now('first', 'completed');
+pause('keeps');
+one(q{SELECT enq('second', 'keeps'), enq('both', 'child', '{first,second}'), enq('third', 'keeps'), enq('bad', 'child', '{third,second}', 'done')});
+one(q{SELECT jobq.cancel_job(id) FROM id WHERE name = 'third'});
+wait_for_sql($node, q{SELECT count(*) = 2 AND bool_and(waiting_for = 1) FROM jobq.queue JOIN id USING (id) WHERE name IN ('both', 'bad')}, 'the ends have counted');
+one(q{UPDATE jobq.history SET expires_at = clock_timestamp() - interval '1 minute' WHERE id IN (SELECT id FROM id WHERE name IN ('first', 'third')); SELECT jobq_internal._retain()});
+is(one(q{SELECT count(*) FROM jobq.jobs JOIN id USING (id) WHERE name IN ('first', 'third')}), 0, 'parents expire');
+is(one(q{SELECT count(*) FROM jobq.jobs JOIN id USING (id) WHERE name IN ('both', 'bad') AND status = 'blocked'}), 2, 'children wait on');
+resume('keeps');
+is_now($_, 'completed', "$_ runs: the end of the expired parent counts") foreach qw(both bad);
+
 # ---------- isolation levels ----------
 
 one(q{SELECT enq('p10', 'keeps'), jobq.pause_job_type('keeps')});
