@@ -79,7 +79,9 @@ measure(Jsonb *value, int64 limit)
 	{
 		if (token == WJB_BEGIN_ARRAY || token == WJB_BEGIN_OBJECT)
 		{
-			depth += (token == WJB_BEGIN_OBJECT || !part.val.array.rawScalar);
+			if (token == WJB_BEGIN_ARRAY && part.val.array.rawScalar)
+				continue;		/* a scalar by itself, without brackets */
+			depth++;
 			/*
 			 * what separates it from the next; full of n parts its brackets
 			 * take the place of one comma
