@@ -80,9 +80,32 @@ SELECT is_empty($$SELECT k FROM unnest(ARRAY['a', '...', '.a', 'a.', '-', 'A_b-C
    WHERE pg_temp.state_of_in_handler(format('SELECT jobq.record_artifact(%L)', k)) <> 'none'$$, 'other keys are taken');
 SELECT is_empty($$SELECT v FROM (VALUES ('kind => ''outputs''', '22023'), ('size_bytes => -1', '22003'), ('checksum => ''sha256:abc''', '22023'),
     ('checksum => ''md5:' || repeat('0', 64) || '''', '22023'), ('checksum => ''sha256:' || repeat('g', 64) || '''', '22023'), ('bucket => ''''', '22023'),
-    ('bucket => repeat(''x'', 256)', '54000'), ('content_type => E''a\nb''', '22023'), ('data => to_jsonb(repeat(''x'', 1100000))', '54000'),
+    ('bucket => repeat(''x'', 256)', '54000'), ('bucket => repeat(''x'', 255)', 'none'), ('bucket => E''a\x7f''', '22023'),
+    ('content_type => repeat(''ä'', 128)', '54000'), ('content_type => repeat(''ä'', 127)', 'none'), ('content_type => ''''', '22023'),
+    ('size_bytes => 0', 'none'), ('size_bytes => 9223372036854775808', '42883'), ('checksum => ''SHA256:' || repeat('0', 64) || '''', '22023'),
+    ('checksum => ''sha256:' || repeat('0', 65) || '''', '22023'), ('checksum => repeat(''0'', 64)', '22023'), ('data => ''[]''', 'none'),
+    ('data => to_jsonb(repeat(''x'', 1048574))', 'none'), ('data => to_jsonb(repeat(''x'', 1048575))', '54000'),
+    ('content_type => E''a\nb''', '22023'), ('data => to_jsonb(repeat(''x'', 1100000))', '54000'),
     ('kind => NULL', '22004')) v(argument, state)
    WHERE pg_temp.state_of_in_handler('SELECT jobq.record_artifact(''a'', ' || argument || ')') <> state$$, 'other arguments');
+
+-- ---------- how long a row stays ----------
+
+-- timeout and keep_completed of the type, of the job; the time from the record
+CREATE TEMP TABLE spans AS SELECT * FROM (VALUES
+  ('0', '0', NULL, NULL, '1 day'), ('5min', '0', NULL, NULL, '1 day'), ('0', '1h', NULL, NULL, '1 day 1h'), ('1h', '1h', NULL, NULL, '1 day'),
+  ('2 days', '0', NULL, NULL, '2 days'), ('2 days', '1h', NULL, NULL, '2 days 1h'), ('1h', '23h 1s', NULL, NULL, '1 day 1s'), ('1h', '10 years', NULL, NULL, '10 years 1h'),
+  ('2 days', '10 years', '1min', '0', '1 day'), ('1min', '0', '3 days', '0', '3 days'), ('1min', '0', '0', '2h', '1 day 2h'), ('1min', '5 days', NULL, '0', '1 day'),
+  ('2 days', '10 years', '0', '0', '1 day')) s(timeout, keep, job_timeout, job_keep, stays);
+ALTER TABLE spans ADD COLUMN n serial, ADD COLUMN id uuid;
+SELECT jobq.create_job_type('span ' || n, 'artifact_handler(jsonb)', timeout => timeout::interval, keep_completed => keep::interval, max_attempts => 1) FROM spans \g /dev/null
+UPDATE spans SET id = jobq.enqueue('span ' || n, '{"key": "a"}', timeout => job_timeout::interval, keep_completed => job_keep::interval);
+SELECT count(jobq.run_inline(id)) FROM spans \g /dev/null
+SELECT is_empty($$SELECT s.timeout, s.keep, s.job_timeout, s.job_keep, s.stays, a.expires_at - a.created_at FROM spans s LEFT JOIN jobq.artifacts a ON a.job_id = s.id
+   WHERE a.expires_at IS DISTINCT FROM a.created_at + s.stays::interval$$, 'keep_completed after the time limit, and no less than a day');
+SELECT is((SELECT count(*)::int FROM spans s JOIN jobq.artifacts a ON a.job_id = s.id), 13, 'also of types that keep nothing');
+SELECT ok(count(*) > 5 AND bool_and(a.expires_at >= h.expires_at), 'never before the job''s row')
+  FROM spans s JOIN jobq.artifacts a ON a.job_id = s.id JOIN jobq.history h ON h.id = s.id;
 
 -- ---------- a client ----------
 

@@ -16,6 +16,7 @@ CREATE ROLE born LOGIN;
 CREATE ROLE all_data LOGIN IN ROLE pg_read_all_data;
 CREATE ROLE acme_reader LOGIN IN ROLE pg_read_all_data;
 CREATE ROLE by_hand LOGIN;
+CREATE ROLE maker LOGIN;
 ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO born;
 ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO born;
 ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO born, PUBLIC;
@@ -25,10 +26,16 @@ CREATE EXTENSION jobq;
 CREATE FUNCTION ok(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN IF p ? 'fail' THEN RAISE 'secret'; END IF; RETURN p; END $$;
 SELECT jobq.create_job_type('mail', 'ok(jsonb)', max_attempts => 1, options => '{"events": "all"}');
+-- a handler of a role without any grant records artifacts
+CREATE FUNCTION make(p jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(jobq.record_artifact(jobq.build_key((jobq.current_job()).id, NULL, 'log', 'txt'))) $$;
+SELECT jobq.create_job_type('make', 'make(jsonb)', max_attempts => 1, run_as => 'maker');
+SELECT jobq.enqueue('make', tenant => t) FROM unnest('{acme,beta}'::text[]) t;
 SELECT jobq.grant_access('acme_reader', 'read', tenant => 'acme');
 SELECT jobq.enqueue('mail', p, tenant => t) FROM unnest('{acme,beta}'::text[]) t, unnest('{"{}","{\"fail\": 1}"}'::jsonb[]) p;
 END
-wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue) AND (SELECT count(*) = 2 FROM jobq.history)}, 'jobs of two tenants have ended');
+wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue) AND (SELECT count(*) = 4 FROM jobq.history)}, 'jobs of two tenants have ended');
+is($node->safe_psql('postgres', 'SELECT tenant, job_type, attempt FROM jobq.artifacts ORDER BY 1'), "acme|make|1\nbeta|make|1", 'a handler without grants records artifacts');
+sqlstate_is($node, 'postgres', q{SET ROLE maker; SELECT count(*) FROM jobq.artifacts}, '42501', 'and its role reads none');
 
 # The privileges of a role on jobq's objects, from any source.
 my $privileges = q{SELECT string_agg(DISTINCT o.kind, ' ' ORDER BY o.kind) FROM (
@@ -44,7 +51,7 @@ sqlstate_is($node, 'postgres', "SET ROLE born; CREATE FUNCTION $_.mine() RETURNS
   foreach qw(jobq jobq_internal);
 
 my @partitions = split /\n/, $node->safe_psql('postgres', q{SELECT i.inhrelid::regclass FROM pg_inherits i
-  WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) ORDER BY 1});
+  WHERE i.inhparent = ANY ('{jobq.history,jobq.events,jobq.alerts,jobq.artifacts,jobq.audit}'::regclass[]) ORDER BY 1});
 cmp_ok(scalar @partitions, '>=', 3, 'there are partitions');
 
 # Every partition, read past its parent.  A role that jobq does not know is refused; a
@@ -89,7 +96,7 @@ DECLARE
   partition regclass;
 BEGIN
   FOR partition IN SELECT inhrelid::regclass FROM pg_inherits
-                    WHERE inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) LOOP
+                    WHERE inhparent = ANY ('{jobq.history,jobq.events,jobq.alerts,jobq.artifacts,jobq.audit}'::regclass[]) LOOP
     EXECUTE format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', partition);
     EXECUTE format('DROP POLICY IF EXISTS readers ON %s', partition);
     EXECUTE format('GRANT ALL ON %s TO born', partition);
@@ -101,7 +108,7 @@ END
 my $protected = q{SELECT bool_and(c.relrowsecurity AND NOT EXISTS (SELECT FROM aclexplode(c.relacl) a WHERE a.grantee <> c.relowner)
     AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid))
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-  WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)};
+  WHERE i.inhparent = ANY ('{jobq.history,jobq.events,jobq.alerts,jobq.artifacts,jobq.audit}'::regclass[])};
 # no maintenance process repairs them meanwhile
 my $dispatcher = dispatcher($node, 'postgres');
 freeze($node, $dispatcher);
