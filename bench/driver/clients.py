@@ -56,6 +56,10 @@ def end_programs(place: Place) -> None:
             program.wait()
 
 
+# The partitions of a new database, and the tasks due a second after the dispatcher's start.
+FIRST_PASS = """SELECT EXISTS (SELECT FROM jobq.disk_log) AND NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())"""
+
+
 def set_up(place: Place) -> None:
     """Makes the subject's tables."""
     if place.subject.setup:
@@ -64,6 +68,15 @@ def set_up(place: Place) -> None:
         run = subprocess.run(place.subject.setup_program, env={**place.env, **place.subject.env}, capture_output=True, text=True)
         if run.returncode != 0:
             raise RuntimeError("%s: %s" % (place.subject.setup_program[:2], run.stderr[-500:]))
+    if place.session.query("SELECT 1 FROM pg_extension WHERE extname = 'jobq'"):
+        wait_until(lambda: place.session.value(FIRST_PASS) == "t", "maintenance of the new database", 60)
+        at_rest(place)
+
+
+def at_rest(place: Place) -> None:
+    """Waits until no maintenance of jobq runs: its CPU belongs to no reading that is shorter than its minute."""
+    wait_until(lambda: not place.session.query("""SELECT 1 FROM pg_stat_activity
+        WHERE backend_type = 'jobq maintenance' AND datname = current_database()"""), "the end of maintenance", 60, 0.02)
 
 
 # --- feeding --------------------------------------------------------------------------------------

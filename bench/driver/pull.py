@@ -27,6 +27,7 @@ def drain(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     clients.fill(place, p["kind"], jobs)
     options = ("--concurrency", str(p["concurrency"])) if "concurrency" in p else ()
     work = clients.begin_work(place, p["kind"], jobs, options)
+    clients.at_rest(place)
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
         clients.go(work)
         done = clients.wait_for_work(work)

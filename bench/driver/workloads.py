@@ -23,6 +23,7 @@ def enqueue(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     options = {"connections": 8 if variant == "c8" else 1, "jobs": p["jobs"]}
     if variant == "bulk":
         options["bulk"] = 1000
+    clients.at_rest(place)
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
         done = feed(place, "noop", **options)
     return {"jobs": done["jobs"], "seconds": done["seconds"], "rate": round(done["jobs"] / done["seconds"], 1),
@@ -35,6 +36,7 @@ def drained(place: Place, kind: str, jobs: int) -> Metrics:
     """Runs the waiting jobs; the rate counts from go."""
     clients.connect_workers(place)
     work = clients.begin_work(place, kind, jobs)
+    clients.at_rest(place)
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
         clients.go(work)
         done = clients.wait_for_work(work)
