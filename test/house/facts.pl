@@ -57,6 +57,27 @@ for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$
 	ok($file eq 'README.md' || $path !~ m{/docs/[^/]+$} || slurp_file("$top/README.md") =~ m{\(docs/\Q$file\E\)}, "README.md links to $file");
 }
 
+# Files that docs/architecture.md and the READMEs of src/ name exist, and a function named with its
+# file is in it.  A file without its folder is one of src/.
+my %source;
+push @{ $source{ (m{([^/]+)$})[0] } }, $_ foreach grep { -f && /\.(?:c|h|sql|js|awk|md)$/ } glob("$top/src/* $top/src/*/* $top/src/*/*/*");
+my @wrong;
+for my $path ("$top/docs/architecture.md", "$top/src/README.md", sort glob("$top/src/*/README.md $top/src/*/*/README.md"))
+{
+	my ($dir) = $path =~ m{^(.*)/};
+
+	foreach my $name (map { s/\s+/ /gr } slurp_file($path) =~ /(?<!`)`([^`]+)`/g)
+	{
+		push @wrong, ($path =~ s{^\Q$top\E/}{}r) . ": $_" foreach grep {
+			!/OLD|NEW|VERSION/ && !($source{$_} || grep { -e } "$top/$_", "$top/src/$_", "$top/docs/$_", "$dir/$_")
+		} $name =~ m{([\w./-]+\.(?:c|h|sql|js|awk))\b}g;
+		my ($file, $function) = $name =~ m{^(?:[\w/]+/)?(\w+\.c): (\w+)$} or next;
+		push @wrong, ($path =~ s{^\Q$top\E/}{}r) . ": $name" if !grep { slurp_file($_) =~ /^\Q$function\E\(/m } @{ $source{$file} // [] };
+	}
+}
+cmp_ok(scalar(keys %source), '>', 300, 'files of src/ are known');
+is(join("\n", @wrong), '', 'the files and functions that docs/architecture.md and the READMEs of src/ name exist');
+
 # The page that the reference links for an option of job types describes it
 # (test/reference.pl compares the rest).
 my ($known) = slurp_file("$top/src/registry/option_keys.c") =~ /^static const OptionKey option_keys\[\] = \{(.*?)^\};/ms;
