@@ -420,26 +420,34 @@ $node->safe_psql('postgres', "SELECT jobq.create_job_type('slow_type_' || n) FRO
 my $pid = $web->{run}{KIDS}[0]{PID};
 sub rss { return (slurp_file("/proc/$pid/status") =~ /^VmRSS:\s+(\d+)/m)[0]; }
 next_event($second, 'overview', 2);
-my @slow = map { open_stream('all4', receive => 4096) } 1 .. 20;
-my $pause = $slow[0];
+sub seen { return { map { $_ => 1 } grep { !/^slow/ } map { @{ $_->{data}{job_types} } } named($_[0], 'changed') }; }
+# A client that takes no event for 30 s is shut out: where the machine took so long, it pauses
+# again.
+my ($pause, $missed, $paused);
+do
+{
+	$pause = open_stream('all4', receive => 4096);
+	until_true(sub { named($_[0], 'overview') > 0 }, $pause);
+	$paused = time;
+	my $count = named($second, 'overview');
+	$node->safe_psql('postgres', "SELECT jobq.enqueue('quiet')");
+	next_event($second, 'overview', 4);
+	$node->safe_psql('postgres', "SELECT jobq.enqueue('mail')");
+	next_event($second, 'overview', 4);
+	$missed = named($second, 'overview') - $count;
+	$had{$pause} = named($pause, 'overview');
+	$paused = time - $paused;
+	until_true(sub { seen($_[0])->{quiet} && seen($_[0])->{mail} }, $pause);
+} while ($pause->{closed} && $paused > 25);
+is_deeply(seen($pause), { mail => 1, quiet => 1 }, 'a client that has paused learns of each type that has changed meanwhile');
+cmp_ok(scalar(named($pause, 'overview')) - $had{$pause}, '<', $missed, 'but gets the newest overview, not all that it missed');
+my @slow = map { open_stream('all4', receive => 4096) } 1 .. 19;
 until_true(sub { named($_[0], 'overview') > 0 }, @slow);
 my $rss = rss();
 $began = time;
-my $count = named($second, 'overview');
-$node->safe_psql('postgres', "SELECT jobq.enqueue('quiet')");
-next_event($second, 'overview', 4);
-$node->safe_psql('postgres', "SELECT jobq.enqueue('mail')");
-next_event($second, 'overview', 4);
-my $missed = named($second, 'overview') - $count;
-$had{$pause} = named($pause, 'overview');
-sub seen { return { map { $_ => 1 } grep { !/^slow/ } map { @{ $_->{data}{job_types} } } named($_[0], 'changed') }; }
-until_true(sub { seen($_[0])->{quiet} && seen($_[0])->{mail} }, $pause);
-is_deeply(seen($pause), { mail => 1, quiet => 1 }, 'a client that has paused learns of each type that has changed meanwhile');
-cmp_ok(scalar(named($pause, 'overview')) - $had{$pause}, '<', $missed, 'but gets the newest overview, not all that it missed');
-shift @slow;
-# the others never read again
+# these never read again
 my $closed = sub { (slurp_file('/proc/net/tcp') =~ /^\s*\d+: 0100007F:@{[ sprintf '%04X', $web->{port} ]} 0100007F:@{[ sprintf '%04X', $_[0]{socket}->sockport ]} 01 /mi) ? 0 : 1 };
-until_true(sub { time > $began + 45 || !grep { !$closed->($_) } @slow }, $second, $pause);
+until_true(sub { !grep { !$closed->($_) } @slow }, $second, $pause);
 is(scalar(grep { !$closed->($_) } @slow), 0, 'clients that read nothing are shut out');
 cmp_ok(time - $began, '>', 20, 'after a time');
 SKIP:
