@@ -13,6 +13,8 @@
  * The channel of a pull type is notified when one of its jobs could start and
  * no claim waits for it (claimers.c), and when a claimed job is to be
  * cancelled (leases.c): at once, then at most once in jobq.notify_interval.
+ * Hand-out decides that a job could start.  A notification that has to wait,
+ * for the interval or for jobq.max_weight, is decided again when it is due.
  * A listener whose claim has found too few jobs sleeps.  So the first such
  * claim since the last notification shortens the wait for the next one to an
  * eighth.  Each further one adds an eighth: a notification wakes all listeners.
@@ -32,13 +34,14 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "dispatch/hand_out.h"
 #include "dispatch/hand_out_stop.h"
 #include "dispatch/notify.h"
+#include "limits/type_rates.h"
 #include "limits/type_state.h"
+#include "limits/weight.h"
 #include "registry/job_types.h"
 #include "shared/commit_news.h"
-#include "workers/executor_pool.h"
-#include "workers/leases.h"
 
 #define HASH_DIGITS			16
 #define CROWD				8		/* so many empty claims: the whole interval */
@@ -73,18 +76,33 @@ type_not_before(const TypeState *t)
 	return t->notified + interval;
 }
 
-/* True if the server has room for one more job. */
+/* True if the server has room for one more job of the type. */
 static bool
-jobs_may_start(void)
+has_room(const TypeState *t)
 {
-	return may_hand_out() && executors_running() + leases_running() < jobq_max_concurrent;
+	return may_hand_out() && hand_out_has_room() && (weight_budget == 0 || weight_fits(NULL, t->weight));
 }
 
-/* Returns when the type's channel is to be notified. */
-static MonoTime
-type_due(const TypeState *t)
+/*
+ * True if a job that claims have passed may start, so far as its type decides.
+ * It has left memory, so it is not tried again.
+ */
+static bool
+passed_may_start(TypeState *t)
 {
-	if ((t->notify & NOTIFY_CANCEL) != 0 || (t->notify != 0 && jobs_may_start()))
+	TimestampTz now = GetCurrentTimestamp();
+
+	return type_may_start(t, now) && type_full_limits(t, -1, true) == 0 && (!t->rated || type_closed_rates(t, now) == 0);
+}
+
+/* Returns when the type's channel is to be notified, or its jobs tried again. */
+static MonoTime
+type_due(TypeState *t)
+{
+	if (t->notify == 0)
+		return DT_NOEND;
+	if ((t->notify & NOTIFY_CANCEL) != 0 ||
+		(has_room(t) && ((t->notify & (NOTIFY_WAITS | NOTIFY_WAITED)) != 0 || passed_may_start(t))))
 		return type_not_before(t);
 	return DT_NOEND;
 }
@@ -148,27 +166,42 @@ channel_of(const char *type)
 }
 
 /*
- * Withdraws notifications of jobs that can't start any more; those jobs look
- * for their place of waiting again.
+ * Withdraws the notifications of former turns that are due: the limits of
+ * their jobs may have filled up.  The next turn tries those jobs again, and
+ * sets NOTIFY_WAITS if a claim would get one.
  */
 static void
-withdraw_types(MonoTime now)
+try_again(MonoTime now)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
-	TimestampTz clock = GetCurrentTimestamp();
+
+	if (!types_notify || now < types_suspended)
+		return;
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (t->notify != NOTIFY_WAITED || type_due(t) > now)
+			continue;
+		t->notify = 0;
+		wait_queue_open(&t->pullers.wait_queue);
+	}
+}
+
+/* Notes that the bits of this turn are of a former one. */
+static void
+turn_has_ended(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
 
 	if (!types_notify)
 		return;
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
-		if (t->notify != NOTIFY_WAITS || type_due(t) > now)
-			continue;
-		if (type_may_start(t, clock) && type_full_limits(t, -1, true) == 0)
-			continue;
-		t->notify = 0;
-		wait_queue_open(&t->pullers.wait_queue);
+		if (t->notify & NOTIFY_WAITS)
+			t->notify = (t->notify & ~NOTIFY_WAITS) | NOTIFY_WAITED;
 	}
 }
 
@@ -259,15 +292,13 @@ send_news(uint32 bits, MonoTime now)
 	return again_us;
 }
 
-void
-notify_turn(MonoTime now)
+/* Sends what is due. */
+static void
+send_due(MonoTime now)
 {
-	uint32		bits = pg_atomic_read_u32(&db->news);
+	uint32		bits = now < not_before ? 0 : pg_atomic_read_u32(&db->news);
 	int64		again_us;
 
-	if (now < not_before)
-		bits = 0;
-	withdraw_types(now);
 	if (bits == 0 && types_next_timer() > now)
 		return;
 	/* cleared first: commits from now on set them again */
@@ -283,6 +314,14 @@ notify_turn(MonoTime now)
 	}
 	pg_atomic_fetch_or_u32(&db->news, bits);
 	types_suspended = now + again_us;
+}
+
+void
+notify_turn(MonoTime now)
+{
+	try_again(now);
+	send_due(now);
+	turn_has_ended();
 }
 
 /*

@@ -14,6 +14,7 @@
 #define NOTIFY_WAITS	1		/* a job waits for a claim; the next claim takes the bit */
 #define NOTIFY_PASSED	2		/* the same, of a tenant that no waiting claim may work */
 #define NOTIFY_CANCEL	4		/* a cancel waits for a heartbeat */
+#define NOTIFY_WAITED	8		/* NOTIFY_WAITS of a former turn: hand-out is to set it again */
 
 typedef struct TypeState
 {

@@ -181,7 +181,7 @@ static void
 open_type(TypeState *t)
 {
 	wait_queue_open(&t->pullers.wait_queue);
-	t->notify &= ~NOTIFY_WAITS; /* jobs that no claim gets set it again */
+	t->notify &= ~(NOTIFY_WAITS | NOTIFY_WAITED);	/* jobs that no claim gets set it again */
 	t->unclaimed_since = 0;
 	batch_gate_open(&t->batch);
 }

@@ -18,6 +18,10 @@ $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
 SELECT jobq.create_job_type('mail'), jobq.create_job_type('narrow', max_concurrent => 1),
   jobq.create_job_type('batch', options => '{"min_batch": {"jobs": 5, "wait": "1h"}}'), jobq.create_job_type('tenants');
+SELECT jobq.set_limit('paced');
+SELECT jobq.create_job_type('heavy', cpu_weight => 3), jobq.create_job_type('rated', options => '{"limits": ["paced"]}'),
+  jobq.create_job_type('other', cpu_weight => 2), jobq.create_job_type('pacer', options => '{"limits": ["paced"]}'),
+  jobq.create_job_type('light'), jobq.create_job_type('keyed'), jobq.create_job_type('owned');
 CREATE ROLE worker LOGIN;
 SELECT jobq.grant_access('worker', 'work', 'acme', '{tenants}');
 END
@@ -41,7 +45,7 @@ sub set
 }
 
 my $listener = $node->background_psql('postgres');
-$listener->query_safe("LISTEN jobq_$_") foreach qw(mail narrow batch tenants);
+$listener->query_safe("LISTEN jobq_$_") foreach qw(mail narrow batch tenants heavy rated keyed owned);
 $listener->query_safe('LISTEN barrier');
 my $unread = '';
 
@@ -86,7 +90,7 @@ sub restore
 {
 	foreach (1 .. 100)
 	{
-		one(q{SELECT count(*) FROM jobq.claim('{mail,narrow,batch,tenants}', 100)});
+		one(q{SELECT count(*) FROM jobq.claim('{mail,narrow,batch,tenants,heavy,rated,other,pacer,light,keyed,owned}', 100)});
 		complete_all();
 		last if one('SELECT NOT EXISTS (SELECT FROM jobq.queue)') eq 't';
 	}
@@ -212,6 +216,47 @@ keeps_quiet('mail', q{SELECT jobq.stop_all('a test')}, q{SELECT jobq.start_all()
 keeps_quiet('narrow', 'SELECT 1', 'SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE lease_token IS NOT NULL', 'a full limit');
 keeps_quiet('mail', q{SELECT jobq.alter_job_type('mail', max_concurrent => 1)}, q{SELECT jobq.alter_job_type('mail', max_concurrent => 10)},
 	'a limit that is set below');
+
+# A limit that a job of another type fills: while the notification of a job
+# that has come before waits for the interval, and before the next one comes.
+sub keeps_quiet_while_full
+{
+	my ($type, $filler, $options, $free, $what) = @_;
+
+	one("SELECT jobq.enqueue('$type'$options)");
+	heard($type, "$what: a job");
+	is(claims($type), 1, "$what: it is claimed");
+	one("SELECT jobq.enqueue('$type'$options)");	# its notification waits for the interval
+	complete_all();
+	one("SELECT jobq.enqueue('$filler'$options)");
+	is(claims($filler), 1, "$what: a job of another type fills the limit");
+	one("SELECT jobq.enqueue('$type'$options)") foreach 1 .. 2;
+	is(claims($type), 0, "$what: a claim gets nothing");
+	one('SELECT pg_sleep(2.5)');
+	is(number($type), 0, "$what: nothing is notified while it is full");
+	one("SELECT jobq.enqueue('$type'$options)");
+	one(q{SELECT jobq.enqueue('light')});
+	is(claims('light'), 1, "$what: a job without the limit starts");
+	one(q{SELECT jobq.complete(q.id, lease_token) FROM jobq.queue q JOIN jobq.jobs j USING (id) WHERE j.status = 'running' AND j.job_type = 'light'});
+	one('SELECT pg_sleep(2.1)');
+	is(number($type), 0, "$what: nor of a job that comes then, or when another one ends");
+	one($free);
+	heard($type, "$what: notified when it has room");
+	is(number($type), 0, "$what: once");
+	is(claims($type), 1, "$what: a claim gets a job then");
+	one(q{SELECT jobq.set_limit('paced')});
+	return restore();
+}
+set('jobq.max_weight', '4');
+keeps_quiet_while_full('heavy', 'other', '', q{SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE lease_token IS NOT NULL}, 'weight');
+set('jobq.max_weight', '0');
+one(q{SELECT jobq.set_limit('paced', rate_limit => 2, rate_window => '1h')});
+keeps_quiet_while_full('rated', 'pacer', '', q{SELECT jobq.set_limit('paced', rate_limit => 2, rate_window => '1s')}, 'a rate');
+keeps_quiet_while_full('keyed', 'other', q{, concurrency_key => 'k'}, q{SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE lease_token IS NOT NULL},
+	'a concurrency key');
+one(q{SELECT jobq.set_tenant_quota('acme', max_running => 1)});
+keeps_quiet_while_full('owned', 'other', q{, tenant => 'acme'}, q{SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE lease_token IS NOT NULL},
+	'a tenant');
 
 # ---------- cancel ----------
 
