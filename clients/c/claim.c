@@ -212,6 +212,8 @@ end_claim(jobq_worker *worker, PGresult *result)
 	}
 	else if (worker->until_empty && worker->idle)
 		jw_stop_requested = 1;
+	else if (worker->until_empty && worker->runs == NULL)
+		worker->claim_at = 0;	/* the last handler has ended since the claim was sent */
 	else if (!worker->notified && (worker->wait == 0 || now - worker->claim_began < 1000))
 		worker->claim_at = now + (int64_t) (worker->options.poll * 1000);
 }

@@ -41,6 +41,7 @@ my @scenarios = (
 	[ 'completes', \&completes, @modes ],
 	[ 'carries traceparent', \&carries_traceparent, 'wait' ],
 	[ 'until empty', \&until_empty, @modes ],
+	[ 'until empty, last end', \&until_empty_last_end, 'wait' ],
 	[ 'large payload', \&large_payload, qw(wait pooler) ],
 	[ 'fails', \&fails, qw(wait pooler) ],
 	[ 'retries', \&retries, qw(wait pooler) ],
@@ -344,6 +345,35 @@ sub until_empty
 	ends($again, 'completed', 'runs = 2');
 	must(sql("SELECT status FROM jobq.jobs WHERE id = '$later'") eq 'pending', 'the delayed one waits');
 	return must(exit_of(worker(types => 'echo', until_empty => 1)) == 0, 'without a job it ends at once');
+}
+
+# The last handler ends while a claim that was sent beside it has no answer yet: the worker asks once
+# more, and does not wait for the next poll.
+sub until_empty_last_end
+{
+	my @gates = map { 'gate' . ++$gates_used } 1, 2;
+	my ($first, $last) = map { enqueue('slow', qq({"gate": "$_"})) } @gates;
+	my $worker = worker(types => 'slow', concurrency => 3, until_empty => 1, poll => 60);
+
+	wait_log($worker, 'job_started', job_id => $_) foreach $first, $last;
+	my $dispatcher = dispatcher($node, 'postgres');
+	freeze($node, $dispatcher);
+	eval {
+		open_gate($gates[0]);
+		wait_log($worker, 'job_completed', job_id => $first);
+		wait_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = '$worker->{name}' AND query ~ 'jobq.claim'
+			AND state = 'active'", 'a claim has no answer');
+		open_gate($gates[1]);
+		wait_log($worker, 'job_completed', job_id => $last);
+	};
+	my $error = $@;
+	kill 'CONT', $dispatcher;
+	die $error if $error;
+	my $start = time;
+	my $status = exit_of($worker);
+	must($status == 0, "the worker ends with code 0 (wait status $status)");
+	ends($last, 'completed', 'runs = 1');
+	return must(time - $start < 30, sprintf('before the next poll (%.1f s)', time - $start));
 }
 
 # A payload and a result just under 1 MB, the default limit, of characters of two to four bytes:
