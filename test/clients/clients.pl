@@ -60,6 +60,7 @@ my @scenarios = (
 	[ 'room of other types', \&room_of_other_types, 'wait' ],
 	[ 'keeps min_batch', \&keeps_min_batch, qw(wait pooler) ],
 	[ 'poison', \&poison, qw(wait pooler) ],
+	[ 'connections', \&connections, @modes ],
 	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
 	[ 'SIGTERM finishes', \&sigterm_finishes, 'wait' ],
 	[ 'SIGTERM releases', \&sigterm_releases, qw(wait pooler) ],
@@ -633,6 +634,40 @@ sub poison
 	my $worker = worker(types => 'poison,echo', lease => 1);
 	ends($id, 'error', q(runs = 2 AND error_code = 'lease_expired'));
 	echoes();
+	return stop_worker($worker);
+}
+
+# With several handlers at work and room for more, a process has one claim that waits or one session
+# that listens, and no more connections than docs/pull.md says; the shell has a psql for a statement.
+# Through a pooler no claim waits: three claims without a job take less than the time of one wait.
+sub connections
+{
+	my $worker = worker(types => 'slow,echo', concurrency => 8, lease => 3);
+	my @slow = map { [ slow_job($worker) ] } 1 .. 3;
+	my $mine = "FROM pg_stat_activity WHERE application_name = '$worker->{name}'";
+	my $most = ($client->{can}{psql} ? 5 : $client->{name} =~ /python|asyncio/ ? 3 : 2) + ($mode eq 'listen' ? 1 : 0);
+	my $one = $mode eq 'wait' ? q(query ~ 'jobq.claim' AND state = 'active') : $mode eq 'listen' ? q(query ~ '^LISTEN') : undef;
+	my ($connections, $claims, %begun) = (0, 0);
+	my $start = time;
+
+	wait_sql($node, "SELECT count(*) = 1 $mine AND $one", "one session with $one") if $one;
+	foreach (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		my ($all, $waiting, @starts) = split /[|,]/, sql("SELECT count(*), count(*) FILTER (WHERE query ~ 'jobq.claim' AND state = 'active'),
+			string_agg(query_start::text, ',') FILTER (WHERE query ~ 'jobq.claim') $mine");
+
+		$begun{$_} = 1 foreach @starts;
+		$connections = $all if $all > $connections;
+		$claims = $waiting if $waiting > $claims;
+		last if $_ >= 100 && ($mode ne 'pooler' || keys %begun >= 3);
+		Time::HiRes::usleep(20_000);
+	}
+	must($claims <= 1, "one claim at a time ($claims)");
+	must($connections <= $most, "$most connections at most ($connections)");
+	must(time - $start < 20, sprintf('no claim waits (%d in %.1f s)', scalar keys %begun, time - $start)) if $mode eq 'pooler';
+	lease_goes_on($slow[0][0], 4);
+	open_gate($_->[1]) foreach @slow;
+	ends($_->[0], 'completed', 'runs = 1') foreach @slow;
 	return stop_worker($worker);
 }
 
