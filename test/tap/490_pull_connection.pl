@@ -7,7 +7,8 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $node = jobq_server('connections', 'max_connections = 40', 'fsync = off');
+my $node = jobq_server('connections', 'max_connections = 40', 'fsync = off',
+	"jobq.sweep_interval = '1h'");    # no sweep finds the end of a connection
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
