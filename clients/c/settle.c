@@ -99,8 +99,10 @@ tell_failure(jobq_worker *worker, Run *run, jobq_job *job, const char *message, 
 		return false;
 	if (jw_is_error(result) || strcmp(jw_value_of(result), "lost") == 0)
 		lose_job(worker, run, job);
+	else if (strcmp(outcome, "failed") == 0)
+		finish_job(worker, job, outcome, message, jw_value_of(result));
 	else
-		finish_job(worker, job, outcome, message, strcmp(outcome, "failed") == 0 ? jw_value_of(result) : NULL);
+		finish_job(worker, job, outcome, NULL, NULL);
 	PQclear(result);
 	return true;
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 def json_lines(level: str, event: str, **fields: Any) -> None:
     """Writes a line to stderr; any function with these arguments can take its place."""
-    line = {"ts": datetime.now(timezone.utc).isoformat(), "level": level, "event": event, **fields}
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"ts": now, "level": level, "event": event, **fields}
     sys.stderr.write(json.dumps(line, default=str) + "\n")
     sys.stderr.flush()
