@@ -26,8 +26,8 @@ my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
 my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches limits min_batch together);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together) } },
-	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks) } },
+		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf) } },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks deaf) } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
 	# psql does not wait for notifications, and each of its statements is a process.
