@@ -348,8 +348,8 @@ sub until_empty
 	return must(exit_of(worker(types => 'echo', until_empty => 1)) == 0, 'without a job it ends at once');
 }
 
-# The last handler ends while a claim that was sent beside it has no answer yet: the worker asks once
-# more, and does not wait for the next poll.
+# The last handler ends while a claim that was sent beside it has no answer yet: the worker asks
+# once more, and does not wait for the next poll.
 sub until_empty_last_end
 {
 	my @gates = map { 'gate' . ++$gates_used } 1, 2;
@@ -637,9 +637,10 @@ sub poison
 	return stop_worker($worker);
 }
 
-# With several handlers at work and room for more, a process has one claim that waits or one session
-# that listens, and no more connections than docs/pull.md says; the shell has a psql for a statement.
-# Through a pooler no claim waits: three claims without a job take less than the time of one wait.
+# With several handlers at work and room for more, a process has one claim that waits or one
+# session that listens, and no more connections than docs/pull.md says; the shell has a psql for a
+# statement.  Through a pooler no claim waits: three claims without a job take less than the time
+# of one wait.
 sub connections
 {
 	my $worker = worker(types => 'slow,echo', concurrency => 8, lease => 3);
