@@ -194,7 +194,7 @@ tick_enqueue(Enqueuer *e, Schedule *s, TimestampTz tick, pg_uuid_t *id)
 }
 
 bool
-turn_job_lives(Turn *turn, Schedule *s)
+turn_job_lives(TickTurn *turn, Schedule *s)
 {
 	turn->own_job = last_job_is_own;
 	return last_job_lives;
@@ -209,7 +209,7 @@ turn_cancel_job(Schedule *s)
 
 /* The end of the last job is noticed here. */
 void
-turn_look(Turn *turn, Schedule *s)
+turn_look(TickTurn *turn, Schedule *s)
 {
 	if (last_job_lives || S_NULL(s, S_waiting_tick))
 		return;
@@ -219,38 +219,38 @@ turn_look(Turn *turn, Schedule *s)
 }
 
 void
-turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job)
+turn_ticked(TickTurn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job)
 {
 }
 
 void
-turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n)
+turn_skip(TickTurn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n)
 {
 	note(reason, tick, n);
 }
 
 void
-turn_skip_missed(Turn *turn, Schedule *s, TimestampTz tick, int64 n, bool at_least)
+turn_skip_missed(TickTurn *turn, Schedule *s, TimestampTz tick, int64 n, bool at_least)
 {
 	if (n > 0)
 		note(at_least ? "missed, at least" : "missed", tick, n);
 }
 
 void
-turn_add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *error)
+turn_add_refused(TickTurn *turn, Schedule *s, TimestampTz tick, const ErrorData *error)
 {
 	note("refused", tick, 1);
 }
 
 void
-turn_pause(Turn *turn, Schedule *s, TimestampTz tick, const char *reason)
+turn_pause(TickTurn *turn, Schedule *s, TimestampTz tick, const char *reason)
 {
 	note("pause", tick, 0);
 	s->status = SCHEDULE_PAUSED;
 }
 
 void
-turn_fail(Turn *turn, Schedule *s, const char *message)
+turn_fail(TickTurn *turn, Schedule *s, const char *message)
 {
 	abort();
 }

@@ -137,10 +137,10 @@ set_row(CatchUp catch_up, int limit, Overlap overlap, TimestampTz ticks_after)
 	last_job_is_own = true;
 }
 
-static Turn
+static TickTurn
 turn_at(TimestampTz now, int ticks_left)
 {
-	Turn		turn = {.now = now, .ticks_left = ticks_left, .missed_until = DT_NOBEGIN};
+	TickTurn	turn = {.now = now, .ticks_left = ticks_left, .missed_until = DT_NOBEGIN};
 
 	return turn;
 }
@@ -171,7 +171,7 @@ turn_case(void)
 {
 	TimestampTz now = 1000 * SECOND + below(1000) * SECOND + (below(2) ? below(1000000) : 0);
 	int			few = below(2) ? 1 + below(3) : 0;
-	Turn		turn;
+	TickTurn	turn;
 
 	interval = (1 + below(below(2) ? 10 : 200)) * SECOND;
 	is_every = below(2);
@@ -224,7 +224,7 @@ static void
 check_counts(void)
 {
 	TimestampTz now = 300000 * SECOND;
-	Turn		turn = turn_at(now, 100);
+	TickTurn	turn = turn_at(now, 100);
 
 	interval = SECOND;
 	is_every = false;
@@ -243,7 +243,7 @@ check_counts(void)
 static void
 check_pauses(void)
 {
-	Turn		turn = turn_at(1000 * SECOND, 100);
+	TickTurn	turn = turn_at(1000 * SECOND, 100);
 	ErrorData	error = {.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE, .message = "no"};
 
 	interval = 10 * SECOND;
@@ -274,7 +274,7 @@ check_pauses(void)
 static void
 check_after(void)
 {
-	Turn		turn = turn_at(1000 * SECOND, 100);
+	TickTurn	turn = turn_at(1000 * SECOND, 100);
 
 	interval = 90 * SECOND;
 	set_row(CATCH_UP_SKIP, 1, OVERLAP_SKIP, 1000 * SECOND);
