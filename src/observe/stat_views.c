@@ -354,7 +354,7 @@ jobq_stat_claimed(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		values[i] = UUIDPGetDatum(&ids[i]);
 	put(&row, BoolGetDatum(complete));
-	put(&row, PointerGetDatum(construct_array(values, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR)));
+	put(&row, PointerGetDatum(construct_array(values, Max(n, 0), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR)));
 	put_row(result, &row);
 	return (Datum) 0;
 }
