@@ -113,12 +113,32 @@ look_at_tuple(Relation rel, HeapTuple tuple, Schedule *s)
 {
 	heap_deform_tuple(tuple, RelationGetDescr(rel), s->values, s->nulls);
 	s->tid = tuple->t_self;
+	s->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
 	return read_words(s);
 }
 
+/*
+ * Warns of an unfit row, once per version: a conductor that starts reads it,
+ * and then hears of it from the commit.
+ */
 static void
-warn_left_out(const char *trouble)
+warn_left_out(const Schedule *s, const char *trouble)
 {
+	static struct
+	{
+		ItemPointerData tid;
+		TransactionId xmin;
+	}			told[8];
+	static int	next = 0;
+
+	for (size_t i = 0; i < lengthof(told); i++)
+	{
+		if (told[i].xmin == s->xmin && ItemPointerEquals(&told[i].tid, (ItemPointer) &s->tid))
+			return;
+	}
+	told[next].tid = s->tid;
+	told[next].xmin = s->xmin;
+	next = (next + 1) % lengthof(told);
 	ereport(WARNING,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("jobq: a row of jobq.schedules is left out: %s", trouble)));
@@ -139,7 +159,7 @@ schedule_from_tuple(Relation rel, HeapTuple tuple, Schedule *s)
 	const char *trouble = look_at_tuple(rel, tuple, s);
 
 	if (trouble != NULL)
-		warn_left_out(trouble);
+		warn_left_out(s, trouble);
 	return trouble == NULL;
 }
 
@@ -286,7 +306,7 @@ schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locke
 	trouble = schedule_from_slot(table, s);
 	if (trouble != NULL)
 	{
-		warn_left_out(trouble);
+		warn_left_out(s, trouble);
 		return false;
 	}
 	prune_page_of(table, &s->tid);

@@ -45,6 +45,7 @@ typedef enum Overlap
 typedef struct Schedule
 {
 	ItemPointerData tid;
+	TransactionId xmin;			/* of this version, as stored */
 	Datum		values[S_NATTS];
 	bool		nulls[S_NATTS];
 	bool		changed;		/* the row is to be written */
@@ -63,7 +64,7 @@ typedef struct Schedule
 
 /*
  * Reads the version at the TID, or the latest one of that id; false: the row
- * is gone, or unfit, with a WARNING.  *locked: another transaction holds it.
+ * is gone, or unfit, with a WARNING once.  *locked: another transaction holds it.
  */
 extern bool schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locked);
 /* Locks the latest version, after a wait if need be; false: the row is gone. */

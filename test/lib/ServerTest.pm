@@ -15,7 +15,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes ();
 
-our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher restart_dispatcher dispatcher jobq_pids freeze wait_status seconds_of
+our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher restart_dispatcher dispatcher jobq_pids freeze measure wait_status seconds_of
   sleeper_types sqlstate_is errors_of seed setseed state_function);
 
 # Returns a server that is not started and has no extension.
@@ -106,6 +106,22 @@ sub restart_dispatcher
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 	wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
 	$node->safe_psql('postgres', 'SELECT jobq.health()') for 1 .. 2;
+	return;
+}
+
+# Waits for two runs of maintenance: the first may have begun before.
+sub measure
+{
+	my ($node) = @_;
+
+	foreach (1 .. 2)
+	{
+		my $before = $node->safe_psql('postgres', q{SELECT coalesce(max(ts), '-infinity') FROM jobq.disk_log});
+
+		$node->safe_psql('postgres', 'SELECT jobq.reload()');
+		$node->poll_query_until('postgres', "SELECT coalesce(max(ts) > '$before', false) FROM jobq.disk_log") or die 'no measurement';
+		$node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')") or die 'it stays';
+	}
 	return;
 }
 

@@ -173,11 +173,12 @@ sub raw
 	return read_all($socket, $seconds);
 }
 
-# The statuses of all replies to these bytes, as "400 200"; "+" at the end: it was not closed.
+# The statuses of all replies to these bytes, as "400 200"; "+" at the end: it was not closed
+# within that time.
 sub raw_status
 {
-	my ($web, $bytes) = @_;
-	my ($all, $closed) = raw($web, $bytes, 1);
+	my ($web, $bytes, $seconds) = @_;
+	my ($all, $closed) = raw($web, $bytes, $seconds // 1);
 	my @statuses;
 
 	# by their lengths: libmicrohttpd 0.9.75 writes the head of its own refusals twice

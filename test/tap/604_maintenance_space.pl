@@ -19,25 +19,11 @@ my $node = jobq_server('space', 'autovacuum = off', 'autovacuum_naptime = 1d', '
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
 
-# Waits for two runs of maintenance: the first may have begun before.
-sub measure
-{
-	foreach (1 .. 2)
-	{
-		my $before = scalar_of(q{SELECT coalesce(max(ts), '-infinity') FROM jobq.disk_log});
-
-		scalar_of('SELECT jobq.reload()');
-		$node->poll_query_until('postgres', "SELECT coalesce(max(ts) > '$before', false) FROM jobq.disk_log") or die 'no measurement';
-		$node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')") or die 'it stays';
-	}
-	return;
-}
-
 sub says
 {
 	my ($pattern, $what) = @_;
 
-	measure();
+	measure($node);
 	return like(scalar_of(q{SELECT coalesce(jobq.health()->'checks'->'horizon'->>'message', 'none')}), $pattern, $what);
 }
 

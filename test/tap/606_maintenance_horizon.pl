@@ -21,26 +21,12 @@ my $offset = 0;
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
 
-# Waits for two runs of maintenance: the first may have begun before.
-sub measure
-{
-	foreach (1 .. 2)
-	{
-		my $before = scalar_of(q{SELECT coalesce(max(ts), '-infinity') FROM jobq.disk_log});
-
-		scalar_of('SELECT jobq.reload()');
-		$node->poll_query_until('postgres', "SELECT coalesce(max(ts) > '$before', false) FROM jobq.disk_log") or die 'no measurement';
-		$node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')") or die 'it stays';
-	}
-	return;
-}
-
 # So many seconds pass after a measurement.
 sub pass
 {
 	my ($seconds) = @_;
 
-	measure();
+	measure($node);
 	$offset += $seconds;
 	set_clock($offset);
 	return;
@@ -49,7 +35,7 @@ sub pass
 # The check of the horizon, by a measurement of now.
 sub horizon
 {
-	measure();
+	measure($node);
 	return JSON::PP::decode_json(scalar_of(q{SELECT jobq.health()->'checks'->'horizon'}));
 }
 

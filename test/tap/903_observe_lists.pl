@@ -86,7 +86,7 @@ is(one("SELECT count(*) FROM jobq.list_jobs('retry', 'crowd') WHERE id = '$id'")
 is(one(q{CREATE EXTENSION amcheck; SELECT count(bt_index_check(i::regclass, true)) FROM unnest('{jobq.queue_blocked,jobq.queue_failed,jobq.runs_live}'::text[]) i}),
 	3, '!the indexes have all their rows');
 
-# Without a dispatcher nobody knows what clients have: the list reads the queue.
+# After a restart the ids of clients' jobs are not in memory: the list reads the queue.
 my $running = q{SELECT array_agg(l.id) FROM jobq.list_jobs('running', 'crowd') l};
 my $before = one($running);
 isnt($before, '', 'claimed jobs are listed');

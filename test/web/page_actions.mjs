@@ -346,9 +346,20 @@ async function two() {
   await ann.dialog.locator('button[type=submit]').click();
   await ben.page.getByRole('button', { name: '1 new' }).waitFor();
   ok(await placed() === before, 'another\'s job is announced; rows do not move', `${before}\n# became\n# ${await placed()}`);
+  // a list that takes long to read is read again, too, less often
+  await ben.page.route('**/api/v1/jobs?*', async (route) => {
+    await new Promise((resolve) => { setTimeout(resolve, 800); });
+    await route.continue();
+  });
   await ben.button('1 new').click();
   await ben.page.waitForFunction((n) => document.querySelectorAll('main tr[data-row]').length === n, before.split('\n').length + 1);
   ok(true, 'and shown on a click');
+  await ann.go('#/jobs?job_type=import', 'import');
+  await ann.button('Enqueue').click();
+  await ann.dialog.locator('button[type=submit]').click();
+  await ben.page.getByRole('button', { name: '1 new' }).waitFor();
+  ok(true, 'in a slow list as well');
+  await ben.page.unroute('**/api/v1/jobs?*');
 
   await ben.go('#/', 'import');
   await ann.go('#/', 'import');

@@ -113,7 +113,7 @@ async function kept() {
   const OWN = /\/api\/v1\/(?!overview|stream)|\/admin\//;
   const renew = () => page.evaluate(() => { document.dispatchEvent(new Event('visibilitychange')); });
 
-  // a list of jobs that is slow to read is not read again by itself: here none is slow
+  // a list of jobs that is slow to read is read again less often: here none is slow
   await tim.context.addInitScript(() => { performance.now = () => 0; });
   await tim.signIn('tim');
   for (const [fragment, text] of [['#/jobs', 'acme'], ['#/dead', 'provider'], ['#/types', 'transcode'], ['#/limits', 'gpu'], ['#/schedules', 'nightly'], ['#/workflows', 'publish'],

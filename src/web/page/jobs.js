@@ -16,10 +16,10 @@ const PAGE = 100;
 const REFRESH_MS = 3000;
 const PULSE_MS = 10000;
 /*
- * A list that takes longer than this to read is not read again by itself. The
- * server searches for a second, then says how far it has come.
+ * A list is read again by itself after so many times the time that it takes.
+ * The server searches for a second, then says how far it has come.
  */
-const SLOW_MS = 700;
+const REST = 10;
 const PER_SECOND = 30;
 
 const STATUSES = ['pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error'];
@@ -225,14 +225,14 @@ export default class Jobs extends Component {
 
   refreshSoon() {
     const failed = this.state.problem?.passing;
-    if (!this.timer && document.visibilityState === 'visible' && (failed || (this.state.items && this.took < SLOW_MS && !this.filter.until))) {
+    if (!this.timer && document.visibilityState === 'visible' && (failed || (this.state.items && !this.filter.until))) {
       this.timer = setTimeout(() => {
         this.timer = null;
         if (document.visibilityState !== 'visible') {
           return;
         }
         this.loaded === this.asked ? this.refresh() : this.load();
-      }, REFRESH_MS);
+      }, failed ? REFRESH_MS : Math.max(REFRESH_MS, REST * this.took));
     }
   }
 
@@ -240,10 +240,12 @@ export default class Jobs extends Component {
   async refresh() {
     const { signal } = this.abort;
     const asked = this.asked;
+    const began = performance.now();
     let page;
     let next;
     try {
       ({ items: page, next } = await this.props.api.get('jobs', { ...this.filter, limit: PAGE }, { signal }));
+      this.took = performance.now() - began;
     } catch (problem) {
       if (!signal.aborted) {
         this.setState({ problem }, () => problem.passing && this.refreshSoon());
