@@ -21,7 +21,7 @@ help:
 #: make installcheck    pg_regress and isolation specs against a running server with jobq preloaded
 #: make demo            install missing packages, build, and run real jobs in a throwaway cluster
 #: make demo-keep       the same, and leave the cluster running
-#: make demo-NAME       another folder of examples/: pg_cron, workflows, embedding-queue, ...
+#: make demo-NAME       another folder of examples/ (not web): pg_cron, workflows, ...
 #: make check           the quick gate, five minutes: tests of changed folders (BASE=commit)
 #: make lint            the language of the tree and of commits' subjects
 #: make test            build with warnings as errors; every kind of test, private clusters
