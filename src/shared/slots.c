@@ -319,30 +319,21 @@ slots_of_key(Oid dboid, uint64 key)
 /* ---------- executor's side ---------- */
 
 /*
- * Reports the cells of an executor that exits; its transaction is rolled back.
- * The attempt of a job in its handler is charged as DIED (FATAL in the
- * handler, pg_terminate_backend); the other jobs are released.
+ * Reports a cell of an executor that exits; false: it has no job, or the
+ * dispatcher takes it back meanwhile (slot_take_back).  The attempt of a job in
+ * its handler is charged as DIED (FATAL in the handler, pg_terminate_backend);
+ * the other jobs are released.
  */
-static void
-slot_on_exit(int code, Datum arg)
+static bool
+report_cell(Slot *slot, int i)
 {
-	Slot	   *slot = MySlot;
+	Cell	   *cell = &slot->cells[i];
+	uint32		state = pg_atomic_read_u32(&cell->state);
 
-	if (slot == NULL)
-		return;
-	MySlot = NULL;
-	for (int i = 0; i < JOBQ_CELLS; i++)
+	do
 	{
-		Cell	   *cell = &slot->cells[i];
-		uint32		state;
-
-		SpinLockAcquire(&slot->mutex);	/* against slot_cancel */
-		state = pg_atomic_read_u32(&cell->state);
 		if (state != CELL_ASSIGNED && state != CELL_BEGUN)
-		{
-			SpinLockRelease(&slot->mutex);
-			continue;
-		}
+			return false;
 		cell->report = REPORT_RELEASED;
 		if (state == CELL_BEGUN && slot->kind == SLOT_SQL && slot->current == i &&
 			slot->phase == PHASE_HANDLER && cell->cancel != CANCEL_DDL)
@@ -350,9 +341,27 @@ slot_on_exit(int code, Datum arg)
 			cell->report = REPORT_CHARGE;
 			cell->charge = cell->timed_out ? CHARGE_TIMED_OUT : CHARGE_DIED;
 		}
-		pg_atomic_write_u32(&cell->state, CELL_DONE);
+	} while (!pg_atomic_compare_exchange_u32(&cell->state, &state, CELL_DONE));
+	return true;
+}
+
+/* Reports the cells of an executor that exits; its transaction is rolled back. */
+static void
+slot_on_exit(int code, Datum arg)
+{
+	Slot	   *slot = MySlot;
+	bool		done;
+
+	if (slot == NULL)
+		return;
+	MySlot = NULL;
+	for (int i = 0; i < JOBQ_CELLS; i++)
+	{
+		SpinLockAcquire(&slot->mutex);	/* against slot_cancel */
+		done = report_cell(slot, i);
 		SpinLockRelease(&slot->mutex);
-		slot_mark_done(slot, i);
+		if (done)
+			slot_mark_done(slot, i);
 	}
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	slot->dead = true;

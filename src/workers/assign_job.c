@@ -52,6 +52,13 @@ settling_role(TypeState *t, const JobRef *ref)
 	return t->pull || ref_leased(ref) ? role_state(EXEC_ROLE) : t->role;
 }
 
+/* NULL: its type could not be loaded; a lease of that type ends all the same. */
+static RoleState *
+role_of(TypeState *t, const JobRef *ref, bool settles)
+{
+	return settles ? settling_role(t, ref) : t->role;
+}
+
 static bool
 is_lighter(uint32 bars, uint32 than)
 {
@@ -67,7 +74,7 @@ static Executor *
 best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, uint32 *bars)
 {
 	Executor   *best = NULL;
-	RoleState  *role = settles ? settling_role(t, ref) : t->role;
+	RoleState  *role = role_of(t, ref, settles);
 
 	*bars = 0;
 	for (int i = 0; i < executors_end; i++)
@@ -146,7 +153,7 @@ assign_bars(TypeState *t, const JobRef *ref)
 {
 	uint32		bars;
 
-	if (t->role == NULL)
+	if (role_of(t, ref, ref_settles(ref)) == NULL)
 		return BAR_CAPACITY;
 	if (t->workflow)
 		return runs_bars(t);
@@ -164,7 +171,7 @@ assign_job(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime 
 	Executor   *e;
 	int			cell;
 
-	if (t->role == NULL)
+	if (role_of(t, ref, settles) == NULL)
 		return NO_CAPACITY;
 	if (t->workflow)
 		return runs_assign(t, ref, now);

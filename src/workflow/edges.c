@@ -469,6 +469,8 @@ ended_of(Table *queue, const pg_uuid_t *ids, int n, Parent *parents)
 bool
 edges_read_part(JobqDb *db, pg_uuid_t *from, Parent **parents, int *n, bool *any)
 {
+	/* later than what awaited_pass_begins() has seen */
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	Table		edges;
 	Table		queue;
 	pg_uuid_t  *ids;
@@ -477,7 +479,8 @@ edges_read_part(JobqDb *db, pg_uuid_t *from, Parent **parents, int *n, bool *any
 
 	table_open_for_write(&queue, jobq_relid("queue"));
 	edges_open(&edges);
-	nids = edge_parents(&edges, from, GetActiveSnapshot(), EDGES_OF_PART, &ids, &more);
+	nids = edge_parents(&edges, from, snapshot, EDGES_OF_PART, &ids, &more);
+	UnregisterSnapshot(snapshot);
 	for (int i = 0; i < nids; i++)
 		job_mark_awaited(db, &ids[i]);
 	*parents = palloc(sizeof(Parent) * Max(nids, 1));

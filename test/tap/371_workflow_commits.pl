@@ -306,13 +306,33 @@ one(q{CREATE INDEX dependencies_parent ON jobq.dependencies (parent_id)});
 
 pause('child', 'keeps');
 one(q{INSERT INTO many SELECT e.id FROM generate_series(1, 15) n, jobq.enqueue_many('child', array_fill(jsonb_build_object('n', n), ARRAY[10000])) WITH ORDINALITY e(id)});
+
+# An enqueue that is older than the change commits when the conductor begins to read the edges: it
+# waits for a lock then, 50 ms at most.
+one(q{SELECT enq('p18', 'keeps')});
+$session->query_safe(q{BEGIN; SELECT enq('c18', 'keeps', '{p18}')});
 my $log = -s $node->logfile;
+one(q{BEGIN; SELECT jobq.enqueue('child', after => array_agg(id)) FROM (SELECT id, row_number() OVER (ORDER BY id) / 10000 AS part FROM many) m GROUP BY part; ROLLBACK});
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE jobq.home IN ACCESS EXCLUSIVE MODE');
+$session->query_safe(<<'END');
+DO $$ BEGIN
+  WHILE NOT EXISTS (SELECT FROM pg_locks l WHERE NOT l.granted AND l.relation = 'jobq.home'::regclass) LOOP PERFORM pg_sleep(0.001); END LOOP;
+END $$;
+COMMIT;
+END
+$locker->query_safe('COMMIT');
+$locker->quit;
+ok($node->wait_for_log(qr/cleared a set of awaited jobs/, $log), 'the sets change while an enqueue commits');
+is(one(q{SELECT jobq_internal._may_be_awaited(id, NULL) FROM id WHERE name = 'p18'}), 't', 'the new one has its parent');
+
+$log = -s $node->logfile;
 one(q{INSERT INTO kids SELECT jobq.enqueue('child', after => array_agg(id), after_rule => 'done') FROM (SELECT id, row_number() OVER (ORDER BY id) / 10000 AS part FROM many) m GROUP BY part});
 ok($node->wait_for_log(qr/cleared a set of awaited jobs/, $log), 'the sets change');
 is(one(q{SELECT count(*) FROM jobq.dependencies}), '150000', 'with all edges');
 one(q{SELECT enq('p15', 'keeps'), enq('c15', 'keeps', '{p15}')});
 resume('keeps');
-is_now('c15', 'completed', 'a child of later');
+is_now($_, 'completed', "$_ runs") foreach qw(c18 c15);
 one(q{DELETE FROM jobq.queue WHERE id IN (SELECT id FROM many)});
 wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.queue WHERE status = 'blocked'}, 'the end of each parent finds its child');
 resume('child');
