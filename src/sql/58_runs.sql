@@ -283,9 +283,13 @@ BEGIN
       LEFT JOIN step p ON p.key = a.key
       LEFT JOIN ended o ON o.task_key = a.key),
   waiting AS MATERIALIZED (
-    SELECT e.child, array_agg(e.parent ORDER BY e.parent) AS parents, count(*) FILTER (WHERE e.waits) AS n,
-           coalesce(bit_or(CASE e.status WHEN 'completed' THEN 1 WHEN 'error' THEN 2 WHEN 'cancelled' THEN 2 ELSE 0 END), 0) AS state
-      FROM edge e WHERE e.parent IS NOT NULL GROUP BY e.child),
+    -- a parent that has ended may decide alone, as for a task whose other parents end later
+    SELECT p.child, p.parents, p.state,
+           CASE WHEN p.state & CASE s.s ->> 'rule' WHEN 'any' THEN 1 WHEN 'failed' THEN 2 ELSE 0 END > 0 THEN 0 ELSE p.n END AS n
+      FROM (SELECT e.child, array_agg(e.parent ORDER BY e.parent) AS parents, count(*) FILTER (WHERE e.waits) AS n,
+                   coalesce(bit_or(CASE e.status WHEN 'completed' THEN 1 WHEN 'error' THEN 2 WHEN 'cancelled' THEN 2 ELSE 0 END), 0) AS state
+              FROM edge e WHERE e.parent IS NOT NULL GROUP BY e.child) p
+      JOIN step s ON s.id = p.child),
   task AS (
     INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
                             payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
@@ -297,7 +301,8 @@ BEGIN
            coalesce(w.n, 0), coalesce(w.state, 0), r.keep_until
       FROM step s LEFT JOIN waiting w ON w.child = s.id),
   dependency AS (
-    INSERT INTO jobq.dependencies (parent_id, child_id) SELECT e.parent, e.child FROM edge e WHERE e.waits)
+    INSERT INTO jobq.dependencies (parent_id, child_id) 
+    SELECT e.parent, e.child FROM edge e JOIN waiting w ON w.child = e.child WHERE e.waits AND w.n > 0)
   SELECT array_agg(s.id ORDER BY s.n) FILTER (WHERE coalesce(w.n, 0) = 0), array_agg(s.id) INTO roots, added
     FROM step s LEFT JOIN waiting w ON w.child = s.id;
   PERFORM jobq_internal._admit_tasks(run.tenant, added), jobq_internal._tell_of_tasks(added);
@@ -360,7 +365,8 @@ BEGIN
 END $$;
 
 -- Instantiates the steps of a run whose row says running.  A run that is a task
--- of a paused run is paused, too: the pause holds its row's lock.
+-- of a paused run is paused, too (the pause holds its row's lock), unless that ends:
+-- nothing would resume it.
 CREATE FUNCTION jobq_internal._start_run(run uuid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -406,7 +412,7 @@ BEGIN
      WHERE j.id = run RETURNING * INTO r;
     steps := jobq_internal._steps_of(r);
   END IF;
-  UPDATE jobq.runs j SET paused = true, paused_reason = outer_run.paused_reason WHERE j.id = run AND NOT j.paused AND outer_run.paused;
+  UPDATE jobq.runs j SET paused = true, paused_reason = outer_run.paused_reason WHERE j.id = run AND NOT j.paused AND outer_run.paused AND outer_run.phase = 'running';
   UPDATE jobq.queue j SET keep_until = r.keep_until WHERE j.id = run;
   INSERT INTO jobq.run_timers (due, id) VALUES (r.deadline, run);
   PERFORM jobq_internal._run_event(run, 'run_started', jsonb_build_object('version', r.version));
@@ -738,7 +744,7 @@ BEGIN
     SELECT m.place, m.added INTO place, added FROM jobq_internal._add_members(q, r, step, room, live) m;
     UPDATE jobq.queue j SET waiting_for = place WHERE j.id = q.id;
     -- the last ones may have been kept from a former life; one transaction adds 1,000
-    IF (added = 0 AND live = 0) OR (added = room AND place < n AND most IS NULL)
+    IF (added = 0 AND live = 0) OR (added = room AND place < n AND (most IS NULL OR live + added < most))
        OR (added < room AND place < n AND jobq_internal._turn_is_over()) THEN
       PERFORM jobq_internal._look_again(q.id);
     END IF;
@@ -955,10 +961,14 @@ BEGIN
   IF r.phase = 'running' THEN
     BEGIN
       PERFORM jobq_internal._end_run(r, 'completed', jobq_internal._output(r), NULL, NULL);
+      RETURN;
     EXCEPTION WHEN SQLSTATE 'JQ004' OR program_limit_exceeded THEN
-      PERFORM jobq_internal._end_run(r, 'failed', NULL, CASE SQLSTATE WHEN 'JQ004' THEN 'bad_input' ELSE SQLSTATE END, 'output: ' || SQLERRM);
+      UPDATE jobq.runs j SET phase = 'failing', failure = jsonb_build_object(
+             'code', CASE SQLSTATE WHEN 'JQ004' THEN 'bad_input' ELSE SQLSTATE END, 'message', 'output: ' || SQLERRM)
+       WHERE j.id = r.id RETURNING * INTO r;
     END;
-  ELSIF r.phase <> 'compensating' AND compensates AND jobq_internal._compensate(r) THEN
+  END IF;
+  IF r.phase <> 'compensating' AND compensates AND jobq_internal._compensate(r) THEN
     NULL;
   ELSIF r.failure ->> 'code' = 'cancelled' THEN
     PERFORM jobq_internal._end_run(r, 'cancelled', NULL, NULL, r.failure ->> 'message');
@@ -1011,12 +1021,16 @@ BEGIN
              ORDER BY o.completed_at LIMIT 1) d ON true;
     over := failed.over;
     IF failed.task_key IS NOT NULL THEN
+      -- jobq.retry_job and jobq.retry_workflow, which may have run the task again, hold the run
+      PERFORM FROM jobq.runs j WHERE j.id = r.id AND j.version = r.version FOR NO KEY UPDATE;
+      IF NOT FOUND OR NOT EXISTS (SELECT FROM jobq.dead_letters d
+                                   WHERE d.workflow_id = r.id AND d.parent_id = r.id AND d.task_key = failed.task_key) THEN
+        PERFORM jobq_internal._look_again(r.id);
+        RETURN;
+      END IF;
       UPDATE jobq.runs j SET phase = 'failing', failure = jsonb_build_object('code', 'task_failed',
              'message', format('task "%s": %s', failed.task_key, coalesce(failed.error_msg, 'failed')))
-       WHERE j.id = r.id AND j.version = r.version RETURNING * INTO r;
-      IF NOT FOUND THEN
-        RETURN;  -- jobq.retry_workflow runs the task again
-      END IF;
+       WHERE j.id = r.id RETURNING * INTO r;
       PERFORM jobq_internal._end_tasks(r, '{done,failed}', false, format('task "%s" has failed', failed.task_key));
     END IF;
   END IF;
@@ -1134,6 +1148,8 @@ DECLARE
 BEGIN
   FOR q IN SELECT j.* FROM unnest(due) t(id), LATERAL (SELECT * FROM jobq.queue o WHERE o.id = t.id OFFSET 0) j LOOP
     IF q.status = 'blocked' AND q.after_state = 4 THEN
+      -- an event that was sent in time; then nothing is left to fail
+      PERFORM jobq_internal._settle_answered(r, false) FROM jobq.runs r WHERE r.id = q.workflow_id AND r.events <> '{}';
       PERFORM jobq_internal._settle_task(q.id, 'failed', NULL, 'timeout', format('timeout after %s', q.timeout));
     ELSIF q.status = 'blocked' AND q.after_state = 8 THEN
       PERFORM jobq_internal._settle_task(q.id, 'completed', NULL, NULL, NULL);
@@ -1194,7 +1210,8 @@ CREATE FUNCTION jobq_internal._remove_old_runs() RETURNS void
 BEGIN
   DELETE FROM jobq.runs o USING (
     SELECT r.id FROM jobq.runs r
-     WHERE (r.keep_until < (SELECT clock_timestamp()) AND r.phase = 'ended' AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id))
+     WHERE (r.keep_until < (SELECT clock_timestamp()) AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id)
+            AND (r.phase = 'ended' OR (r.phase = 'restarting' AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))))
         OR (r.version = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))
        FOR UPDATE SKIP LOCKED) f WHERE o.id = f.id;
   DELETE FROM jobq.workflows w USING jobq.job_types t

@@ -257,7 +257,7 @@ DECLARE
 BEGIN
   UPDATE jobq.runs j SET events = j.events - answered.names
     FROM (SELECT array_agg(s ->> 'event') AS names FROM jsonb_array_elements(jobq_internal._steps_of(r)) s
-           WHERE s ->> 'event' IS NOT NULL AND s ->> 'key' = ANY (keys)
+           WHERE s ->> 'event' IS NOT NULL AND s ->> 'key' = ANY (keys || lost)
              AND s ->> 'key' IN (SELECT t.task_key FROM jobq_internal._tasks_of(r.id) t WHERE t.status = 'completed')) answered
    WHERE j.id = r.id AND answered.names IS NOT NULL;
   -- members by the key: those that an earlier retry has kept have a parent that is gone
@@ -680,6 +680,9 @@ DECLARE
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq_internal._check_not_null('steps', steps IS NOT NULL);
+  -- the run first: jobq.retry_workflow has it when it waits for a task
+  PERFORM FROM jobq.runs j WHERE j.id = (SELECT q.workflow_id FROM jobq.queue q WHERE q.id = _add_tasks.id AND q.lease_token = _add_tasks.lease_token)
+     FOR NO KEY UPDATE;
   task_id := jobq_internal._running_attempt(caller, id, lease_token);
   IF jsonb_typeof(steps) <> 'array' OR steps = '[]' OR EXISTS (SELECT FROM jsonb_array_elements(steps) s WHERE jsonb_typeof(s) <> 'object') THEN
     PERFORM jobq_internal._check_workflow_steps(caller, '', steps, NULL);

@@ -14,8 +14,9 @@ our @EXPORT = qw(run_server run_on one workflow start_run ended run_is tasks_of 
 my $node;
 
 # Returns a started server.  Jobs of type act end as the "end" of their payload says: fail, skip,
-# once (the first attempt of the first life fails); their result is "result".  Jobs of type pulled
-# are the test's.
+# once (the first attempt of the first life fails); their result is "result".  Those of type gated
+# do the same; one with "gate" waits while the table gate has a row.  Jobs of type pulled are the
+# test's.
 sub run_server
 {
 	my ($name, @settings) = @_;
@@ -45,6 +46,15 @@ BEGIN
   END CASE;
   RETURN p -> 'result';
 END $$;
+CREATE TABLE gate ();
+CREATE FUNCTION gated(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE p ? 'gate' AND EXISTS (SELECT FROM public.gate) LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+  RETURN public.act(p);
+END $$;
+SELECT jobq.create_job_type('gated', 'gated(jsonb)', max_attempts => 3, backoff_base => '10ms');
 SELECT jobq.create_job_type('act', 'act(jsonb)', max_attempts => 1, options => '{"events": "all"}'),
   jobq.create_job_type('pulled', max_attempts => 1);
 END

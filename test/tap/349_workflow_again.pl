@@ -1,5 +1,5 @@
-# What is left of a former life of a run: events, a pause, rows that have expired, artifacts.  The
-# order of compensations, and what a run does whose workflow is dropped.
+# What is left of a former life of a run: events, a pause, rows that have expired, artifacts.  What
+# is compensated, and in which order, and what a run does whose workflow is dropped.
 
 use strict;
 use warnings;
@@ -37,6 +37,19 @@ complete_one((claim_one())[0, 1]);
 run_is($run, 'completed', 'retried');
 is(result_of($run, 'e'), '3', 'the step gets it: it had not run');
 
+one(q{CREATE FUNCTION asks(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM jobq.add_tasks('[{"key": "e", "event": "go"}]'); END $$;
+  SELECT jobq.create_job_type('asks', 'asks(jsonb)')});
+workflow('asked', '[{"key": "p", "job_type": "asks"}]');
+$run = start_run('asked');
+foreach my $n (1, 2)
+{
+	waits_for_event($run);
+	is(one("SELECT jobq.send_event('$run', 'go', '$n')"), 't', "event $n of a step that a task has added");
+	run_is($run, 'completed');
+	is(result_of($run, 'e'), $n, 'its data are the result');
+	one("SELECT jobq.retry_workflow('$run', from_task => 'p')") if $n == 1;
+}
+
 # ---------- a pause ----------
 
 workflow('line', '[{"key": "a", "job_type": "act"}, {"key": "p", "job_type": "pulled", "after": ["a"]}, {"key": "z", "job_type": "act", "after": ["p"]}]');
@@ -50,6 +63,16 @@ is(one("SELECT paused, paused_reason IS NULL FROM jobq.runs WHERE id = '$run'"),
 is(one("SELECT jobq.retry_workflow('$run')"), 't', 'it is retried');
 complete_one((claim_one())[0, 1]);
 run_is($run, 'completed');
+
+# ---------- a retry that never starts ----------
+
+workflow('given-up', '[{"key": "a", "job_type": "act", "payload": {"end": "fail"}}]');
+$run = tasks_are('given-up', '{}', 'error', 'a:error', 'a run fails');
+one(q{SELECT jobq.pause_job_type('given-up')});
+is(one("SELECT jobq.retry_workflow('$run')"), 't', 'its retry waits');
+is(one("SELECT jobq.cancel_job('$run')"), 't', 'and is cancelled');
+one("UPDATE jobq.runs SET keep_until = now() - interval '1 s' WHERE id = '$run'; SELECT jobq_internal._remove_old_runs()");
+is(one("SELECT count(*) FROM jobq.runs WHERE id = '$run'"), '0', 'its row goes with the others');
 
 # ---------- rows that have expired ----------
 
@@ -118,9 +141,28 @@ $run = start_run('slow');
 ($id, $token) = claim_one();
 is(one("SELECT phase FROM jobq.runs WHERE id = '$run'"), 'compensating', 'a run is being compensated');
 is(one("SELECT jobq.retry_workflow('$run')"), 'f', 'it is live: nothing to retry');
+one("SELECT jobq.cancel_job('$run')");
+is(one("SELECT jobq.heartbeat('$id', '$token')"), 'ok', 'a cancel does not stop what undoes it');
 complete_one($id, $token);
-run_is($run, 'error');
+run_is($run, 'error', 'nor changes its error');
 sqlstate_is($node, 'postgres', "SELECT jobq.retry_workflow('$run')", '55000', 'nor when it has ended');
+
+workflow('undo-map', '[{"key": "m", "job_type": "act", "map": "$.input", "compensate": {"job_type": "act", "payload": {"of": {"$": "$.tasks.m.result"}}}},
+  {"key": "f", "job_type": "act", "after": ["m"], "payload": {"end": "fail"}}]', q{on_failure => 'compensate'});
+$run = tasks_are('undo-map', '[{"result": 1}, {"result": 2}]', 'error', 'f:error m:completed m.0:completed m.1:completed m.undo:completed', 'a map is undone once');
+is(one("SELECT payload FROM ran WHERE run = '$run' AND key = 'm.undo'"), '{"of": [1, 2]}', 'with its results');
+workflow('sums', '[{"key": "a", "job_type": "act", "compensate": {"job_type": "act"}}]', q{on_failure => 'compensate', output => '{"n": {"$": "$.tasks.a.result.n"}}'});
+$run = tasks_are('sums', '{}', 'error', 'a:completed a.undo:completed', 'a run whose output lacks data is compensated');
+is(one("SELECT error_code FROM jobq.jobs WHERE id = '$run'"), 'bad_input', 'its error code');
+workflow('refund', '[{"key": "x", "job_type": "act"}]');
+workflow('refunded', '[{"key": "a", "job_type": "act", "compensate": {"job_type": "refund"}}, {"key": "p", "job_type": "pulled", "after": ["a"]}]', q{on_failure => 'compensate'});
+$run = start_run('refunded');
+($id, $token) = claim_one();
+one("SELECT jobq.pause_workflow('$run'), jobq.cancel_job('$run')");
+wait_for_sql($node, "SELECT cancel_requested FROM jobq.queue WHERE id = '$id'", 'a task of a paused run is told of its cancel');
+one("SELECT jobq.fail('$id', '$token', 'stopped')");
+run_is($run, 'cancelled', 'it is undone by a run that is not paused');
+is(tasks_of($run), 'a:completed a.undo:completed p:cancelled', 'which has ended');
 
 # ---------- a workflow that is dropped ----------
 

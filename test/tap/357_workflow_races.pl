@@ -259,6 +259,31 @@ run_is($run, 'completed');
 one(q{DROP FUNCTION jobq_internal._items(text, jsonb); ALTER FUNCTION jobq_internal._items_before(text, jsonb) RENAME TO _items;
   SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq conductor'});
 
+# A retry meets the end of a run: the conductor has seen the dead task, and waits for the table open.
+one(<<'END');
+TRUNCATE open;
+ALTER FUNCTION jobq_internal._continues(jobq.runs, text) RENAME TO _continues_before;
+CREATE FUNCTION jobq_internal._continues(r jobq.runs, key text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE (SELECT backend_type = 'jobq conductor' FROM pg_stat_activity WHERE pid = pg_backend_pid()) AND NOT EXISTS (SELECT FROM public.open) LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+  RETURN jobq_internal._continues_before(r, key);
+END $$;
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq conductor';
+END
+workflow('seen', '[{"key": "t", "job_type": "pulled"}]');
+$run = start_run('seen');
+($id, $token) = claim_one();
+one("SELECT jobq.fail('$id', '$token', 'no')");
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq conductor' AND wait_event = 'PgSleep')}, 'the conductor has seen a dead task');
+is(one("SELECT jobq.retry_job('$id')"), 't', 'which is retried');
+one('INSERT INTO open DEFAULT VALUES');
+complete_all(t => '1');
+run_is($run, 'completed', 'its run does not fail of its former end');
+one(q{DROP FUNCTION jobq_internal._continues(jobq.runs, text); ALTER FUNCTION jobq_internal._continues_before(jobq.runs, text) RENAME TO _continues;
+  SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq conductor'});
+
 # ---------- steps that a task adds ----------
 
 $run = start_run('line');

@@ -15,9 +15,10 @@ my $new = jobq_server('after', 'jobq.max_sql_workers = 2', 'fsync = off');
 
 # ---------- the old server ----------
 
-workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "act", "map": "$.input.list", "after": ["a"]}, {"key": "j", "after": ["m"]},
+one(q{SELECT jobq.alter_job_type('gated', options => '{"batch": false}')});
+workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "gated", "map": "$.input.list", "after": ["a"]}, {"key": "j", "after": ["m"]},
   {"key": "z", "job_type": "act", "after": ["j"], "payload": {"result": {"$": "$.tasks.m.result"}}}]');
-workflow('waits', '[{"key": "e", "event": "go"}, {"key": "d", "delay": "5 s"}, {"key": "l", "event": "never", "timeout": "6 s", "on_failure": "continue"},
+workflow('waits', '[{"key": "e", "event": "go"}, {"key": "d", "delay": "1 min"}, {"key": "l", "event": "never", "timeout": "1 min", "on_failure": "continue"},
   {"key": "z", "job_type": "act", "after": ["e", "d", "l"], "rule": "done"}]');
 workflow('claimed', '[{"key": "p", "job_type": "pulled"}, {"key": "z", "job_type": "act", "after": ["p"], "payload": {"result": {"$": "$.tasks.p.result"}}}]');
 workflow('outer', '[{"key": "s", "job_type": "waits"}, {"key": "z", "job_type": "act", "after": ["s"]}]');
@@ -34,7 +35,8 @@ my $sub = one("SELECT id FROM jobq.queue WHERE workflow_id = '$run{outer}' AND t
 # a kept result is newer than the upgrade
 $run{early} = one(q{SELECT jobq.enqueue('waits', delay => '1 day')});
 is(one("SELECT jobq.send_event('$run{early}', 'go', '5')"), 't', 'an event for a run that has not started');
-$run{wide} = start_run('wide', sprintf('{"list": [%s]}', join(',', map { qq({"result": $_}) } 0 .. 199)));
+one('INSERT INTO gate DEFAULT VALUES');
+$run{wide} = start_run('wide', sprintf('{"list": [%s]}', join(',', map { qq({"result": $_) . ($_ == 199 ? ', "gate": 1}' : '}') } 0 .. 199)));
 $old->poll_query_until('postgres', "SELECT count(*) >= 40 FROM ran WHERE run = '$run{wide}'");
 $old->stop;
 
@@ -62,7 +64,10 @@ sub run_ends
 }
 
 wait_dispatcher($new, 'postgres', 'the dispatcher runs');
+is(new("SELECT status FROM jobq.jobs WHERE id = '$run{wide}'"), 'running', 'a run was cut');
+new('DELETE FROM gate');
 run_ends('wide', 'completed');
+new("UPDATE jobq.run_timers SET due = now() WHERE id IN (SELECT id FROM jobq.queue WHERE after_state >= 4 AND task_key IN ('d', 'l'))");
 is(new("SELECT count(*), count(DISTINCT key) FROM ran WHERE run = '$run{wide}'"), '202|202', '!each task has had its effect once');
 is(new("SELECT result -> 'z' = (SELECT jsonb_agg(i ORDER BY i) FROM generate_series(0, 199) i) FROM jobq.jobs WHERE id = '$run{wide}'"), 't', 'the result is whole');
 is(new("SELECT jobq.send_event('$_', 'go')"), 't', 'an event is sent') foreach $run{waits}, $sub;

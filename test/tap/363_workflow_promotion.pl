@@ -12,7 +12,8 @@ use Test::More;
 
 my $primary = run_server('primary', 'hot_standby_feedback = on', 'wal_keep_size = 1GB');
 
-workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "act", "map": "$.input.list", "after": ["a"]}, {"key": "j", "after": ["m"]},
+one(q{SELECT jobq.alter_job_type('gated', options => '{"batch": false}')});
+workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "gated", "map": "$.input.list", "after": ["a"]}, {"key": "j", "after": ["m"]},
   {"key": "z", "job_type": "act", "after": ["j"], "payload": {"result": {"$": "$.tasks.m.result"}}}]');
 workflow('waits', '[{"key": "e", "event": "go"}, {"key": "d", "delay": "3 s"}, {"key": "l", "event": "never", "timeout": "4 s", "on_failure": "continue"},
   {"key": "z", "job_type": "act", "after": ["e", "d", "l"], "rule": "done"}]');
@@ -21,7 +22,7 @@ workflow('late', '[{"key": "e", "event": "never"}]', q{options => '{"timeout": "
 $primary->backup('base');
 
 my @members = (0 .. 199);
-my $list = join ',', map { qq({"result": $_}) } @members;
+my $list = join ',', map { qq({"result": $_) . ($_ == 199 ? ', "gate": 1}' : '}') } @members;
 my $n = 0;
 
 # Starts runs on the primary, promotes a standby of it when that many tasks of the wide run have had
@@ -44,12 +45,15 @@ sub promoted_after
 		'jobq.workflow_runs on a standby');
 	is($standby->safe_psql('postgres', "SELECT jobq.graph(id => '$run{waits}') ~ 'blocked'"), 't', 'jobq.graph, too');
 	sqlstate_is($standby, 'postgres', "SELECT jobq.send_event('$run{waits}', 'go')", '25006', 'no call changes a run');
+	one('INSERT INTO gate DEFAULT VALUES');
 	$run{wide} = start_run('wide', qq({"list": [$list]}));
 	$primary->poll_query_until('postgres', "SELECT count(*) >= $tasks FROM ran WHERE run = '$run{wide}'");
 	wait_for_sql($standby, "SELECT EXISTS (SELECT FROM jobq.jobs WHERE id = '$run{wide}')", 'the standby has the run');
 	$primary->stop('immediate');
 	$standby->promote;
 	wait_dispatcher($standby, 'postgres', "promoted after $tasks tasks");
+	is($standby->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$run{wide}'"), 'running', 'a run was cut');
+	$standby->safe_psql('postgres', 'DELETE FROM gate');
 	is($standby->safe_psql('postgres', "SELECT string_agg(status::text, ' ') FROM jobq.jobs WHERE id IN ('$child', '$behind')"), 'blocked blocked',
 		'jobs that wait for a job, and for a task, wait there');
 	is($standby->safe_psql('postgres', "SELECT jobq.complete('$parent', '$parents_token')"), 't', 'the job that one waits for ends');

@@ -198,12 +198,28 @@ my $session = $node->background_psql('postgres');
 $session->query_safe("BEGIN; SELECT jobq.retry_workflow('$run', version => 2)");
 complete_one($id, $token);
 wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.queue WHERE workflow_id = '$run')", 'the last task has ended');
-is(ended(start_run('act')), 'completed', 'other jobs run');
-is(one("SELECT status FROM jobq.jobs WHERE id = '$run'"), 'running', 'the run waits for the open transaction');
+workflow('fence', '[{"key": "a", "job_type": "act"}, {"key": "b", "job_type": "act", "after": ["a"]}]');
+run_is(start_run('fence'), 'completed', 'another run ends');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$run'"), 'running', 'this one waits for the open transaction');
 $session->query_safe('COMMIT');
 $session->quit;
 run_is($run, 'completed');
 is(effects_of($run), 'n:1', 'and the step of the new version ran');
+
+# A claimed task adds steps while the version changes: neither waits for the other one for ever.
+workflow('meets', '[{"key": "p", "job_type": "pulled"}]');
+workflow('meets', '[{"key": "s", "job_type": "act"}]');
+workflow('meets', '[{"key": "p", "job_type": "pulled"}]');
+$run = start_run('meets');
+($id, $token) = claim_one();
+my ($changer, $adder) = map { $node->background_psql('postgres') } 1, 2;
+$changer->query_safe("BEGIN; SELECT FROM jobq.runs WHERE id = '$run' FOR UPDATE");
+$adder->query_until(qr/begun/, qq{\\echo begun\nSELECT jobq.add_tasks('[{"key": "x"}]', '$id', '$token');\n});
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%jobq.add_tasks%')}, 'add_tasks waits for a call');
+is($changer->query_safe("SELECT jobq.retry_workflow('$run', version => 2); COMMIT"), 't', 'that does not wait for it');
+$_->quit foreach $adder, $changer;
+complete_one($id, $token);
+run_is($run, 'completed');
 
 # ---------- jobs outside of the run ----------
 

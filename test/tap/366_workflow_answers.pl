@@ -36,6 +36,12 @@ is(one("SELECT jobq.send_event('$run', 'go', '7')"), 't', 'send_event does not s
 $session->query_safe('SELECT pg_advisory_unlock(1)');
 run_is($run, 'completed', 'the event is not lost');
 is(one("SELECT result FROM jobq.jobs WHERE id = '$run'"), '{"e": 7}', 'nor its data');
+$run = start_run('asks');
+complete_one((claim_one())[0, 1]);
+parked($run, 'e');
+one(qq{BEGIN; UPDATE jobq.runs SET events = '{"go": 7}' WHERE id = '$run';
+  SELECT jobq_internal._act_on_timers(ARRAY(SELECT id FROM jobq.queue WHERE }. task($run, 'e') . '))); COMMIT');
+run_is($run, 'completed', 'an event that was accepted comes before the time limit');
 one('DROP TRIGGER gate ON jobq.run_timers');
 
 # ---------- an event of a failing run ----------

@@ -289,6 +289,13 @@ is("@undone", 'c.undo b.undo a.undo', 'each behind the one before it, also behin
 run_is($run, 'cancelled', 'a run that was cancelled, after its compensations');
 is(tasks_of($run), 'a:completed a.undo:completed b:completed b.undo:completed c:completed c.undo:error e:cancelled', 'what they did');
 
+# ---------- the timeout of a step that is a workflow ----------
+
+workflow('hangs', '[{"key": "e", "event": "never"}]');
+workflow('bounds', '[{"key": "s", "job_type": "hangs", "timeout": "1s", "on_failure": "continue"}, {"key": "z", "job_type": "act", "after": ["s"], "rule": "failed"}]');
+$run = tasks_are('bounds', '{}', 'completed', 's:error z:completed', 'is the deadline of its run');
+is(one("SELECT error_code FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 's'"), 'timeout', 'its code');
+
 is(one("SELECT count(*) FROM jobq.runs WHERE phase <> 'ended'"), '0', 'all runs have ended');
 is(one('SELECT count(*) FROM jobq.dependencies'), '0', 'no edge is left');
 is(one('SELECT count(*) FROM jobq.queue'), '0', 'no row is left');

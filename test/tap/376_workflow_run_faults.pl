@@ -11,19 +11,6 @@ use Test::More;
 
 my $node = run_server('faults', 'log_min_messages = info', 'restart_after_crash = on');
 
-# The job of an element with "gate" waits while the table gate has a row.
-one(<<'END');
-CREATE TABLE gate ();
-CREATE FUNCTION gated(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-BEGIN
-  WHILE p ? 'gate' AND EXISTS (SELECT FROM public.gate) LOOP
-    PERFORM pg_sleep(0.01);
-  END LOOP;
-  RETURN public.act(p);
-END $$;
-SELECT jobq.create_job_type('gated', 'gated(jsonb)', max_attempts => 3, backoff_base => '10ms');
-END
-
 # Starts a run with the gate at that element; -1: at the step before the map.
 sub run_wide
 {

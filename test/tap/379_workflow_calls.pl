@@ -173,6 +173,17 @@ is(sql("SELECT jobq.cancel_job(id, 'why') FROM jobq.jobs WHERE workflow_id = '$r
 ends($run, 'completed', 'the run goes on');
 is(tasks($run), 'm cancelled, m.0 cancelled, m.1 cancelled, n completed', 'its members are cancelled, and no other comes');
 
+# ---------- a member of a map adds steps ----------
+
+sql(q{SELECT jobq.create_workflow('spread', '[{"key": "m", "job_type": "pulled", "map": "$.input"}, {"key": "last", "job_type": "work", "after": ["m"]}]')});
+$run = sql(q{SELECT jobq.enqueue('spread', '[1]')});
+my ($member, $members_token) = split /\|/, sql(q{SELECT id, lease_token FROM jobq.claim('{pulled}', wait => '20s')});
+sql(qq{SELECT jobq.add_tasks('[{"key": "x", "event": "go"}]', '$member', '$members_token')}, "SELECT jobq.complete('$member', '$members_token')");
+wait_for_sql($node, "SELECT status = 'completed' FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'm'", 'a map ends');
+is(tasks($run), 'last blocked, m completed, m.0 completed, x blocked', 'what waits for it waits for the step of a member');
+sql("SELECT jobq.send_event('$run', 'go')");
+ends($run, 'completed', 'then it runs');
+
 # ---------- events, drop ----------
 
 sql("SELECT jobq.pause_job_type('waits')");

@@ -108,7 +108,7 @@ is(one("SELECT error_code FROM jobq.jobs WHERE workflow_id = '$run'"), 'timeout'
 
 # ---------- pauses ----------
 
-workflow('paused', '[{"key": "d", "delay": "1 s"}, {"key": "z", "job_type": "act", "after": ["d"]}]', q{options => '{"timeout": "3 s"}'});
+workflow('paused', '[{"key": "d", "delay": "1 s"}, {"key": "z", "job_type": "act", "after": ["d"]}]', q{options => '{"timeout": "8 s"}'});
 $run = start_run('paused');
 parked($run, 'd');
 is(one("SELECT jobq.pause_workflow('$run')"), 't', 'a run is paused');
@@ -184,7 +184,8 @@ my $late = start_run('stopped');
 one("SELECT jobq.send_event('$run', 'go')");
 wait_for_sql($node, "SELECT status = 'pending' FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'z'", 'a stop: a task is released');
 is(one("SELECT count(*) FROM ran WHERE run = '$run'"), '0', 'and does not run');
-is(one("SELECT status FROM jobq.jobs WHERE id = '$late'"), 'pending', 'no run starts');
+like(one("SELECT jobq.why('$late')"), qr/"stopped"/, 'the dispatcher knows another run');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$late'"), 'pending', 'which does not start');
 one('SELECT jobq.start_all()');
 run_is($run, 'completed', 'until all is started again');
 one("SELECT jobq.send_event('$late', 'go')");

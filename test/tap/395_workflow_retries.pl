@@ -217,6 +217,21 @@ wait_for_sql($node, "SELECT error_code = '54000' FROM jobq.jobs WHERE workflow_i
 one("SELECT jobq.cancel_job('$run')");
 run_is($run, 'cancelled');
 
+# ---------- rules that some parents have met ----------
+
+workflow('either', '[{"key": "a", "job_type": "act"}, {"key": "b", "job_type": "pulled"}, {"key": "z", "job_type": "act", "after": ["a", "b"], "rule": "any"}]');
+$run = start_run('either');
+my $has_run = "SELECT status = 'completed' FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'z'";
+($id, $token) = claim_one();
+wait_for_sql($node, $has_run, 'a step of rule any runs after the first of its parents');
+one("SELECT jobq.fail('$id', '$token', 'no')");
+run_is($run, 'error');
+one("SELECT jobq.retry_workflow('$run')");
+($id, $token) = claim_one();
+wait_for_sql($node, $has_run, 'and again in a retry: that parent has completed before');
+complete_one($id, $token);
+run_is($run, 'completed');
+
 is(one('SELECT count(*) FROM jobq.queue'), '0', 'no row is left');
 wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.dependencies', 'no edge is left');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by/, 'no process failed');

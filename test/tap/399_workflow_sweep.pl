@@ -112,7 +112,7 @@ my $lose = q{SELECT count(jobq_internal._look_again(f.id)) FROM (SELECT q.id FRO
 one("SELECT jobq.send_event('$held', 'other')");
 wait_for_sql($node, $waits, 'the conductor looks at a run');
 one("BEGIN; $lose; SELECT jobq.cancel_job('$parent'); COMMIT");
-is(one("SELECT status FROM jobq.jobs WHERE id = '$child'"), 'blocked', 'the end of a job is lost');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$child'"), 'blocked', 'what waits for a job whose end is lost');
 foreach (1 .. 12)
 {
 	one($lose);
