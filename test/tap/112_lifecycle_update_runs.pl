@@ -30,13 +30,13 @@ foreach my $way ("$now--$next", "$next--$now")
 my $node = upgrade_server('runs', $stage, 'fsync = off');
 run_on($node);
 one(<<'END');
-CREATE TABLE gate (name text);
+CREATE TABLE gates (name text);
 CREATE FUNCTION wait_gate(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
-  WHILE NOT EXISTS (SELECT FROM public.gate g WHERE g.name = p->>'gate') LOOP PERFORM pg_sleep(0.01); END LOOP;
+  WHILE NOT EXISTS (SELECT FROM public.gates g WHERE g.name = p->>'gate') LOOP PERFORM pg_sleep(0.01); END LOOP;
   RETURN public.act(p);
 END $$;
-SELECT jobq.create_job_type('gated', 'wait_gate(jsonb)', max_attempts => 1), jobq.create_job_type('held', 'act(jsonb)'), jobq.pause_job_type('held');
+SELECT jobq.create_job_type('through_gate', 'wait_gate(jsonb)', max_attempts => 1), jobq.create_job_type('held', 'act(jsonb)'), jobq.pause_job_type('held');
 END
 
 # ---------- one of each kind ----------
@@ -44,7 +44,7 @@ END
 my %job;
 
 # Jobs: a parent that runs, one that waits, a dead letter; a fan.
-$job{runs} = one(q{SELECT jobq.enqueue('gated', '{"gate": "open"}')});
+$job{runs} = one(q{SELECT jobq.enqueue('through_gate', '{"gate": "open"}')});
 $job{waits} = one(q{SELECT jobq.enqueue('held')});
 $job{dead} = one(q{SELECT jobq.enqueue('act', '{"end": "fail"}')});
 is(ended($job{dead}), 'error', 'a parent is dead');
@@ -56,7 +56,7 @@ $job{fan} = one(qq{SELECT id FROM jobq.enqueue_jobs((SELECT jsonb_agg(j ORDER BY
 # Runs.
 my $undo = '"compensate": {"job_type": "held"}';
 my %steps = (
-	running => '[{"key": "a", "job_type": "gated", "payload": {"gate": "open"}}, {"key": "b", "job_type": "act", "after": ["a"]}]',
+	running => '[{"key": "a", "job_type": "through_gate", "payload": {"gate": "open"}}, {"key": "b", "job_type": "act", "after": ["a"]}]',
 	event => '[{"key": "e", "event": "go"}, {"key": "b", "job_type": "act", "after": ["e"]}]',
 	delay => '[{"key": "d", "delay": "1 s"}, {"key": "b", "job_type": "act", "after": ["d"]}]',
 	map => '[{"key": "m", "job_type": "held", "map": "$.input.list", "max_parallel": 2}, {"key": "b", "job_type": "act", "after": ["m"]}]',
@@ -71,7 +71,7 @@ foreach my $name (sort keys %steps)
 	one("SELECT jobq.pause_job_type('$name')") if $name eq 'queued';
 	$run{$name} = start_run($name, '{"list": [1, 2, 3, 4, 5]}');
 }
-wait_for_sql($node, qq{SELECT count(*) = 2 FROM jobq.jobs WHERE job_type = 'gated' AND status = 'running'}, 'tasks and jobs run');
+wait_for_sql($node, qq{SELECT count(*) = 2 FROM jobq.jobs WHERE job_type = 'through_gate' AND status = 'running'}, 'tasks and jobs run');
 wait_for_sql($node, qq{SELECT phase = 'compensating' FROM jobq.runs WHERE id = '$run{undone}'}, 'a run is undone');
 wait_for_sql($node, qq{SELECT count(*) = 2 FROM jobq.jobs WHERE workflow_id = '$run{map}' AND task_key LIKE 'm.%'}, 'members wait');
 wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.queue WHERE status = 'blocked' AND after_state = 4}, 'tasks wait for events');
@@ -93,7 +93,7 @@ sub stands_still
 # Rows of all that waits: the delay is over meanwhile.
 my $state = q{SELECT string_agg(concat_ws(' ', id, status, position, waiting_for, after_state), E'\n' ORDER BY id) FROM jobq.queue};
 stands_still();
-one(q{INSERT INTO gate VALUES ('open')});    # the handlers were rolled back
+one(q{INSERT INTO gates VALUES ('open')});    # the handlers were rolled back
 my $waiting = one($state);
 $node->restart;
 stands_still();

@@ -51,17 +51,6 @@ foreach (@cases)
 	is(dispatcher($node, 'postgres'), $dispatcher, "$what: in the same dispatcher");
 }
 
-# A dispatcher that starts cannot load a type; leases of it, and those after them, end in time.
-sql(q{SELECT jobq.create_job_type('pulled', options => '{"limits": ["shared"]}'), jobq.create_job_type('other')}, q{SELECT jobq.enqueue(t) FROM unnest('{pulled,other}'::text[]) t});
-is(sql(q{SELECT count(*) FROM unnest('{pulled,other}'::text[]) t, LATERAL jobq.claim(ARRAY[t], lease => '5s') c}), 2, 'two jobs are claimed');
-sql('UPDATE jobq.limits SET max_concurrent = -1', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'});
-wait_for_sql($node, "SELECT count(*) = 1 AND min(pid) <> $dispatcher FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'", 'another dispatcher');
-wait_for_sql($node, "SELECT $message LIKE '%max_concurrent of limit \"shared\" is -1%'", 'which cannot load a type');
-wait_for_sql($node, qq{SELECT status <> 'running' FROM jobq.jobs WHERE job_type = '$_'}, "$_: its lease ends") foreach qw(pulled other);
-sql('UPDATE jobq.limits SET max_concurrent = 0', q{SELECT jobq.cancel_jobs(t), jobq.drop_job_type(t, force => true) FROM unnest('{pulled,other}'::text[]) t});
-wait_for_sql($node, "SELECT $message IS NULL", 'and health finds nothing');
-$dispatcher = dispatcher($node, 'postgres');
-
 # A message has all of a name of 63 bytes, and the first 63 bytes of a longer one, which only plain
 # SQL can write.
 sql(q{SELECT jobq.set_limit(n, max_concurrent => 1), jobq.create_job_type(n, 'work(jsonb)', options => jsonb_build_object('limits', ARRAY[n])) FROM CAST('x' || repeat(chr(233), 31) AS text) n},
@@ -84,5 +73,15 @@ runs($_, 'priorities far out of range') foreach qw(plain giving_way);
 
 is(dispatcher($node, 'postgres'), $dispatcher, 'the dispatcher is the same');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|terminating any other active|dispatcher.*exited with/, 'no process was hurt');
+
+# A dispatcher that starts cannot load a type; leases of it, and those after them, end in time.
+sql(q{SELECT jobq.create_job_type('pulled', options => '{"limits": ["shared"]}'), jobq.create_job_type('other')}, q{SELECT jobq.enqueue(t) FROM unnest('{pulled,other}'::text[]) t});
+is(sql(q{SELECT count(*) FROM unnest('{pulled,other}'::text[]) t, LATERAL jobq.claim(ARRAY[t], lease => '5s') c}), 2, 'two jobs are claimed');
+sql('UPDATE jobq.limits SET max_concurrent = -1');
+restart_dispatcher($node);
+wait_for_sql($node, "SELECT $message LIKE '%max_concurrent of limit \"shared\" is -1%'", 'which cannot load a type');
+wait_for_sql($node, qq{SELECT status <> 'running' FROM jobq.jobs WHERE job_type = '$_'}, "$_: its lease ends") foreach qw(pulled other);
+sql('UPDATE jobq.limits SET max_concurrent = 0', q{SELECT jobq.cancel_jobs(t), jobq.drop_job_type(t, force => true) FROM unnest('{pulled,other}'::text[]) t});
+wait_for_sql($node, "SELECT $message IS NULL", 'and health finds nothing');
 $node->stop;
 done_testing();

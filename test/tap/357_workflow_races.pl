@@ -259,7 +259,7 @@ run_is($run, 'completed');
 one(q{DROP FUNCTION jobq_internal._items(text, jsonb); ALTER FUNCTION jobq_internal._items_before(text, jsonb) RENAME TO _items;
   SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq conductor'});
 
-# A retry meets the end of a run: the conductor has seen the dead task, and waits for the table open.
+# A retry meets the end of a run: the conductor has seen the dead task, and waits for a row of open.
 one(<<'END');
 TRUNCATE open;
 ALTER FUNCTION jobq_internal._continues(jobq.runs, text) RENAME TO _continues_before;

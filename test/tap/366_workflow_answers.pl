@@ -40,7 +40,7 @@ $run = start_run('asks');
 complete_one((claim_one())[0, 1]);
 parked($run, 'e');
 one(qq{BEGIN; UPDATE jobq.runs SET events = '{"go": 7}' WHERE id = '$run';
-  SELECT jobq_internal._act_on_timers(ARRAY(SELECT id FROM jobq.queue WHERE }. task($run, 'e') . '))); COMMIT');
+  SELECT jobq_internal._act_on_timers(ARRAY(SELECT id FROM jobq.queue WHERE }. task($run, 'e') . ')); COMMIT');
 run_is($run, 'completed', 'an event that was accepted comes before the time limit');
 one('DROP TRIGGER gate ON jobq.run_timers');
 

@@ -132,9 +132,9 @@ like(one("SELECT error_code || ' ' || error_msg FROM jobq.jobs WHERE id = '$run'
 # ---------- more members at once than a turn adds ----------
 
 one(q{SELECT jobq.pause_job_type('pulled')});
-workflow('crowd', '[{"key": "m", "job_type": "pulled", "map": "$.input", "max_parallel": 1500}]');
-$run = start_run('crowd', one('SELECT jsonb_agg(i) FROM generate_series(1, 1600) i'));
-wait_for_sql($node, "SELECT count(*) = 1500 FROM jobq.queue WHERE workflow_id = '$run' AND task_key LIKE 'm.%'", 'max_parallel above 1,000');
+workflow('crowd', '[{"key": "m", "job_type": "pulled", "map": "$.input", "max_parallel": 3500}]');
+$run = start_run('crowd', one('SELECT jsonb_agg(i) FROM generate_series(1, 3600) i'));
+wait_for_sql($node, "SELECT count(*) = 3500 FROM jobq.queue WHERE workflow_id = '$run' AND task_key LIKE 'm.%'", 'max_parallel above 1,000');
 one("SELECT jobq.cancel_job('$run')");
 run_is($run, 'cancelled');
 one(q{SELECT jobq.resume_job_type('pulled')});
