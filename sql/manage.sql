@@ -63,3 +63,8 @@ SELECT jobq.wait_for(:'dead');
 ROLLBACK;
 SELECT jobq.enqueue('a', '{"n": "waited for"}') AS id \gset
 SELECT status, result FROM jobq.wait_for(:'id', '5 min');
+
+-- a payload of JSON null
+SELECT jobq.enqueue('b', 'null') AS id \gset
+SELECT jobq.cancel_job(:'id'), jobq.retry_job(:'id');
+SELECT payload FROM jobq.queue WHERE id = :'id';

@@ -149,7 +149,8 @@ END $$;
 -- into the queue, due now, in the order of the array; tasks at their run's
 -- place.  Returns the ids of the inserted jobs: none of a dropped type, none
 -- with the unique key of a live job. rev is one that no earlier row of this id
--- had, so that no executor takes this row for one handed to it before.
+-- had, so that no executor takes this row for one handed to it before.  A
+-- payload of JSON null is NULL in a row made with jsonb_populate_record.
 CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts int) RETURNS SETOF uuid
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
@@ -158,7 +159,7 @@ CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts in
                           after, after_rule, keep_until)
   SELECT j.id, least(run.position, clock_timestamp()), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
          jobq_internal._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority,
-         jobq_internal._sublane(j.type_id, j.tenant), j.payload, j.timeout, j.backoff, j.unique_key, j.unique_for,
+         jobq_internal._sublane(j.type_id, j.tenant), coalesce(j.payload, 'null'), j.timeout, j.backoff, j.unique_key, j.unique_for,
          j.concurrency_key, j.keep_completed, j.keep_dead, j.tenant, j.parent_id, j.workflow_id, j.task_key,
          j.metadata, j.enqueued_by, j.after, j.after_rule, r.keep_until
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
