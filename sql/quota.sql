@@ -101,6 +101,15 @@ SELECT jobq.rerun_job(:'id') IS NOT NULL, jobq.rerun_job(:'id') IS NOT NULL, tes
 SELECT jobq.set_tenant_quota('again', max_bytes => 10);
 SELECT test.error_of(format('SELECT jobq.rerun_job(%L, payload => ''"xxxxxxx"'')', :'id'));
 
+-- schedules: one that the transaction itself has deleted counts no more
+SELECT jobq.set_tenant_quota('plans', max_schedules => 1);
+BEGIN;
+SELECT jobq.schedule('one', '@daily', 'held', tenant => 'plans');
+SELECT jobq.unschedule('one', tenant => 'plans');
+SELECT jobq.schedule('other', '@daily', 'held', tenant => 'plans');
+SELECT test.error_of($$SELECT jobq.schedule('too many', '@daily', 'held', tenant => 'plans')$$);
+ROLLBACK;
+
 SET client_min_messages = warning;
 DO 'BEGIN PERFORM jobq.set_tenant_quota(tenant) FROM jobq.tenant_quotas; END';
 DO 'BEGIN PERFORM test.clean(), test.forget(); END';

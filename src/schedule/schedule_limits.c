@@ -15,6 +15,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
+#include "access/xact.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -32,8 +33,9 @@ PG_FUNCTION_INFO_V1(jobq_check_schedule_limits);
 /* ---------- counting ---------- */
 
 /*
- * True if the transaction of a version was open at the snapshot and has
- * inserted a row, rather than updated one: then the version before it counts.
+ * True if another transaction was open at the snapshot and has inserted this
+ * version, rather than updated a row: then the version before it counts.  The
+ * snapshot shows the rows of this transaction.
  */
 static bool
 is_open_insert(HeapTupleHeader header, Snapshot snapshot)
@@ -41,7 +43,8 @@ is_open_insert(HeapTupleHeader header, Snapshot snapshot)
 	TransactionId xmin = HeapTupleHeaderGetRawXmin(header);
 
 	return (header->t_infomask & HEAP_UPDATED) == 0 && !HeapTupleHeaderXminFrozen(header) &&
-		!HeapTupleHeaderXminInvalid(header) && XidInMVCCSnapshot(xmin, snapshot) && !TransactionIdDidAbort(xmin);
+		!HeapTupleHeaderXminInvalid(header) && !TransactionIdIsCurrentTransactionId(xmin) &&
+		XidInMVCCSnapshot(xmin, snapshot) && !TransactionIdDidAbort(xmin);
 }
 
 /* True if the version in the slot counts as a row. */
