@@ -392,9 +392,15 @@ BEGIN
 END $$;
 
 -- Writes a definition over that of type `type_id`; owner, pause, env and jobs
--- stay.  NULL: it was dropped meanwhile.
+-- stay.  NULL: it was dropped meanwhile.  Jobs that ended without
+-- keep_completed_count are not marked (25_retention.sql): if it is set again,
+-- marking begins again.
 CREATE FUNCTION jobq_internal._store_type(type_id int, t jobq.job_types) RETURNS boolean
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  DELETE FROM jobq.counted_types c
+   WHERE c.type_id = _store_type.type_id
+     AND EXISTS (SELECT FROM jobq.job_types o
+                  WHERE o.id = c.type_id AND jobq_internal._keep_count(o.options, 'keep_completed_count') IS NULL);
   UPDATE jobq.job_types SET
     (run_as, run_as_oid, handler, command, max_attempts, backoff, backoff_base, backoff_max, backoff_jitter, timeout,
      base_priority, max_concurrent, cpu_weight, rate_limit, rate_window, keep_completed, keep_dead,

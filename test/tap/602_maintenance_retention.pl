@@ -52,6 +52,12 @@ maintain();
 wait_for_sql($node, "SELECT ($kept) = 'all completed 7, all error 100, few completed 5, few error 3'", 'older ones count as well');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'all' AND completed_at IS NOT NULL AND payload = '{}'}), 7, 'the newest have stayed');
 
+# the option is off while jobs end
+$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": null}')});
+$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": 7}')});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.counted_types c JOIN jobq.job_types j ON j.id = c.type_id WHERE j.name = 'all' AND c.done}), 0,
+	'set again, it counts rows from before');
+
 # a table in use is skipped
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN; LOCK TABLE jobq.dead_letters IN SHARE MODE');
