@@ -62,7 +62,7 @@ store_plain(Enqueuer *e, Request *request, pg_uuid_t *id)
 	row_build(e, request, false, id, values, nulls);
 	table_insert_row(&e->queue, values, nulls);
 	if (request->quotas != NIL)
-		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), id);
+		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), id, true);
 	stored(e, request, values, nulls, id);
 }
 
@@ -84,7 +84,7 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, Job *predeces
 	row_build(e, request, successor, id, values, nulls);
 	inserted = table_insert_unless_conflict(&e->queue, values, nulls);
 	if (request->quotas != NIL)
-		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), inserted ? id : NULL);
+		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), inserted ? id : NULL, true);
 	if (!inserted)
 	{
 		unique_wait(&e->queue, key, successor);

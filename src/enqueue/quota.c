@@ -2,14 +2,14 @@
  * quota.c
  *	  Quotas of tenants: see quota.h.
  *
- * Each job of a tenant with a quota has a row in jobq.quota_jobs (quota_rows.c),
- * written with the job, or when the quota is set, and not deleted with it: a row
- * whose job has left the queue counts for nothing, and the next count deletes
- * it.  A count includes jobs of open transactions: their inserts count, and jobs
- * that they have deleted count until they commit.  So no order of commits
- * exceeds a quota.  A count misses jobs that other sessions enqueue, without
- * knowledge of the quota, between the last look at the queue and the commit that
- * sets it.
+ * Each job of a tenant with a quota of max_live or max_bytes has a row in
+ * jobq.quota_jobs (quota_rows.c), written with the job, or when the quota is
+ * set, and not deleted with it: a row whose job has left the queue counts for
+ * nothing, and the next count deletes it.  A count includes jobs of open
+ * transactions: their inserts count, and jobs that they have deleted count
+ * until they commit.  So no order of commits exceeds a quota.  A count misses
+ * jobs that other sessions enqueue, without knowledge of the quota, between
+ * the last look at the queue and the commit that sets it.
  *
  * A number in shared memory, which rises with each job and never falls, saves
  * most counts: it is at least the true one.  Only when it reaches the quota are
@@ -310,10 +310,17 @@ refuse(const Quota *quota, const char *which, int64 limit)
 			 errmsg("quota of tenant \"%s\" is used up: %s is %lld", quota->tenant, which, (long long) limit)));
 }
 
+/* True if the quota's jobs have rows: no count deletes those of others. */
+static bool
+counts_jobs(const Quota *quota)
+{
+	return quota->max_live >= 0 || quota->max_bytes >= 0;
+}
+
 static void
 check_room(const Quota *quota, QuotaEntry *entry, Table *queue, bool one_more, int64 bytes)
 {
-	if (quota->max_live < 0 && quota->max_bytes < 0)
+	if (!counts_jobs(quota))
 		return;
 	if (!entry->known || (!has_room(quota, entry, one_more, bytes) && mono_now() >= entry->count_again))
 		count_again(quota, entry, queue);
@@ -387,11 +394,12 @@ quota_admit(List *of_tenant, Table *queue, int64 bytes)
 }
 
 static void
-note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
+note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, bool is_new, Table *rows)
 {
 	QuotaEntry *entry = entry_of(quota_key(quota->tenant));
 
-	quota_insert_row(rows, quota->tenant, id, bytes, true);
+	if (counts_jobs(quota))
+		quota_insert_row(rows, quota->tenant, id, bytes, is_new);
 	if (entry == NULL)
 		return;
 	entry->live++;
@@ -410,7 +418,7 @@ unlock_tenants(List *of_tenant)
 }
 
 void
-quota_done(List *of_tenant, int64 bytes, const pg_uuid_t *id)
+quota_done(List *of_tenant, int64 bytes, const pg_uuid_t *id, bool is_new)
 {
 	ListCell   *lc;
 
@@ -420,7 +428,7 @@ quota_done(List *of_tenant, int64 bytes, const pg_uuid_t *id)
 
 		table_open_for_write(&rows, jobq_relid("quota_jobs"));
 		foreach(lc, of_tenant)
-			note_job(lfirst(lc), id, bytes, &rows);
+			note_job(lfirst(lc), id, bytes, is_new, &rows);
 		table_close_after_write(&rows);
 	}
 	unlock_tenants(of_tenant);
@@ -451,7 +459,12 @@ quota_replace(List *of_tenant, Table *queue, Job *job, int64 bytes)
 	}
 	table_open_for_write(&rows, jobq_relid("quota_jobs"));
 	foreach(lc, of_tenant)
-		quota_update_row(&rows, ((Quota *) lfirst(lc))->tenant, JOB_ID(job), bytes);
+	{
+		Quota	   *quota = lfirst(lc);
+
+		if (counts_jobs(quota))
+			quota_update_row(&rows, quota->tenant, JOB_ID(job), bytes);
+	}
 	table_close_after_write(&rows);
 	unlock_tenants(of_tenant);
 }
@@ -482,7 +495,7 @@ jobq_admit(PG_FUNCTION_ARGS)
 	if (of_tenant != NIL)
 	{
 		quota_admit(of_tenant, &queue, bytes);
-		quota_done(of_tenant, bytes, id);
+		quota_done(of_tenant, bytes, id, false);
 	}
 	table_close_after_write(&queue);
 	PG_RETURN_VOID();

@@ -33,10 +33,11 @@ extern List *quotas_of(text *tenant);
 /*
  * Enclose the insertion of a job.  quota_admit raises 53400 when a quota is
  * exceeded, and else returns with the tenants locked; the caller must insert the
- * job, or not, at once.  id NULL: it was not inserted.
+ * job, or not, at once.  id NULL: it was not inserted.  is_new false: the job
+ * was there before the lock, so set_tenant_quota may have counted it.
  */
 extern void quota_admit(List *quotas, Table *queue, int64 bytes);
-extern void quota_done(List *quotas, int64 bytes, const pg_uuid_t *id);
+extern void quota_done(List *quotas, int64 bytes, const pg_uuid_t *id, bool is_new);
 /*
  * Admits another size of a waiting job that this transaction holds: 53400
  * when the growth exceeds a quota.

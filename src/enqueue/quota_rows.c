@@ -47,7 +47,11 @@ StaticAssertDecl(lengthof(quota_jobs_columns) == QJ_NATTS, "quota_jobs' columns"
 
 /* --- counting --- */
 
-/* True if the job is live, for this transaction or for another open one. */
+/*
+ * True if the job is live, for this transaction or for another open one.  A
+ * dirty scan misses a row whose update commits between the visits of its two
+ * versions; a snapshot does not.
+ */
 static bool
 is_live(Table *queue, const pg_uuid_t *id, MemoryContext per_row)
 {
@@ -58,6 +62,13 @@ is_live(Table *queue, const pg_uuid_t *id, MemoryContext per_row)
 
 	InitDirtySnapshot(dirty);
 	found = queue_find_by_id(queue, id, &dirty, &job);
+	if (!found)
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+		found = queue_find_by_id(queue, id, snapshot, &job);
+		UnregisterSnapshot(snapshot);
+	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(per_row);
 	return found;

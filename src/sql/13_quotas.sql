@@ -8,8 +8,8 @@ CREATE TABLE jobq.tenant_quotas (
   max_schedules        int4                -- schedule_limits.c
 );
 
--- The jobs that count for a quota.  A row outlives its job and is deleted when
--- a later count finds it.
+-- The jobs that count for a quota of max_live or max_bytes.  A row outlives its
+-- job and is deleted when a later count finds it.
 CREATE TABLE jobq.quota_jobs (
   tenant  text NOT NULL,                   -- of the quota
   job_id  uuid NOT NULL,
@@ -42,7 +42,7 @@ CREATE FUNCTION jobq_internal._count_queue(quota text) RETURNS boolean
 CREATE FUNCTION jobq_internal._quota_set() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_quota_set';
 CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABLE INITIALLY DEFERRED
-  FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes, new.enqueues_per_minute) IS NOT NULL)
+  FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes) IS NOT NULL)
   EXECUTE FUNCTION jobq_internal._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
 
@@ -52,7 +52,8 @@ CREATE FUNCTION jobq_internal._count_for_quotas(ids uuid[]) RETURNS void
 DECLARE
   quota text;
 BEGIN
-  FOR quota IN SELECT t.tenant FROM jobq.tenant_quotas t ORDER BY t.tenant LOOP
+  FOR quota IN SELECT t.tenant FROM jobq.tenant_quotas t
+                WHERE coalesce(t.max_live, t.max_bytes) IS NOT NULL ORDER BY t.tenant LOOP
     INSERT INTO jobq.quota_jobs AS j (tenant, job_id, bytes)
     SELECT quota, q.id, octet_length(q.payload::text) + coalesce(octet_length(q.metadata::text), 0) FROM jobq.queue q
      WHERE (q.tenant = quota OR starts_with(q.tenant, quota || '/')) AND q.id = ANY (ids)
@@ -109,5 +110,9 @@ BEGIN
       pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one',
                         _set_tenant_quota.tenant),
       'jobq.set_tenant_quota(tenant) removes one.');
+  END IF;
+  -- last: a session with the tenant's lock may wait for these rows
+  IF coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes) IS NULL THEN
+    DELETE FROM jobq.quota_jobs j WHERE j.tenant = _set_tenant_quota.tenant;
   END IF;
 END $$;

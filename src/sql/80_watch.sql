@@ -229,7 +229,7 @@ BEGIN
          lease_token = CASE WHEN q.lease_token IS NOT NULL THEN ('00' || substr(gen_random_uuid()::text, 3))::uuid END,
          lease_expires_at = least(q.lease_expires_at, clock_timestamp())
     FROM jobq.home h WHERE q.home_id <> h.home_id;
-  PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
+  PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t WHERE coalesce(t.max_live, t.max_bytes) IS NOT NULL;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
   PERFORM jobq_internal._identify_tables();
   PERFORM jobq_internal._find_roles_here(restored);

@@ -1051,7 +1051,7 @@ COMMENT ON COLUMN jobq.tenant_quotas.max_bytes IS 'bytes of payload and metadata
 COMMENT ON COLUMN jobq.tenant_quotas.enqueues_per_minute IS 'enqueues in any minute; NULL: not limited';
 COMMENT ON COLUMN jobq.tenant_quotas.max_running IS 'jobs that run at once; NULL: not limited';
 COMMENT ON COLUMN jobq.tenant_quotas.max_schedules IS 'schedules; NULL: not limited';
-COMMENT ON TABLE jobq.quota_jobs IS 'Jobs that count for a quota; some of them have ended';
+COMMENT ON TABLE jobq.quota_jobs IS 'Jobs that count for a quota of max_live or max_bytes; some of them have ended';
 COMMENT ON COLUMN jobq.quota_jobs.tenant IS 'tenant of the quota';
 COMMENT ON COLUMN jobq.quota_jobs.job_id IS 'the job';
 COMMENT ON COLUMN jobq.quota_jobs.bytes IS 'bytes of payload and metadata, as text';

@@ -154,6 +154,7 @@ END
 ok((grep { $_->finish } @sessions) == 4, 'four sessions enqueue 160 jobs');
 is(sql(q{SELECT count(*) <= 50 OR max(at) - min(at) > '60 s' FROM admitted}), 't', 'fifty in a minute are admitted');
 cmp_ok(sql('SELECT count(*) FROM admitted'), '>=', 50, 'no fewer');
+is(sql(q{SELECT count(*) FROM jobq.quota_jobs WHERE tenant = 'rate'}), 0, 'a rate keeps no rows');
 is(enqueue('other'), '00000', 'another tenant has no quota');
 
 # ---------- a quota is changed while its tenant enqueues ----------

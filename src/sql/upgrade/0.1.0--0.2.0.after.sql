@@ -60,16 +60,18 @@ SELECT jobq_internal._outside_extension(format('SELECT jobq_internal._protect_pa
   FROM jobq_internal._exposed_partitions() p;
 SELECT jobq_internal._outside_extension('SELECT jobq_internal._revoke_stray_grants(with_by_hand => false)');
 
--- A quota of max_running alone counts no jobs when they are enqueued; the
--- others count metadata, too.
+-- Only quotas of max_live and max_bytes have rows of jobs; these count metadata,
+-- too.
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER types_changed;
 DROP TRIGGER quota_set ON jobq.tenant_quotas;
 CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABLE INITIALLY DEFERRED
-  FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes, new.enqueues_per_minute) IS NOT NULL)
+  FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes) IS NOT NULL)
   EXECUTE FUNCTION jobq_internal._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
+DELETE FROM jobq.quota_jobs j USING jobq.tenant_quotas t
+ WHERE t.tenant = j.tenant AND coalesce(t.max_live, t.max_bytes) IS NULL;
 SELECT jobq_internal._count_for_quotas(array_agg(q.id)) FROM jobq.queue q
  WHERE q.tenant IS NOT NULL AND q.metadata IS NOT NULL;
 
