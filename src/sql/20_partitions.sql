@@ -310,6 +310,15 @@ BEGIN
     SELECT p.partition, p.low, p.high FROM jobq_internal._partitions(parent) p WHERE p.high <= before ORDER BY p.low LOOP
     CONTINUE WHEN pg_relation_size(expired) = 0 OR parent = 'jobq.audit'::regclass;
     IF asks THEN
+      -- an open transaction may write rows that the job does not see yet
+      BEGIN
+        EXECUTE format('LOCK TABLE ONLY %s IN SHARE MODE NOWAIT', expired);
+        RAISE SQLSTATE 'JQ000';
+      EXCEPTION WHEN SQLSTATE 'JQ000' THEN
+        NULL;  -- and given back
+      WHEN lock_not_available THEN
+        CONTINUE;
+      END;
       released := jobq_internal._released_until(parent, from_time, to_time, NOT critical);
       IF released > '-infinity' AND released < to_time THEN  -- only a range of it had its job
         PERFORM jobq_internal._forget_drops(parent, from_time, released);

@@ -139,7 +139,8 @@ $$;
 
 -- Deletes up to max_rows rows of a type beyond the newest `keep`, and what is
 -- left of runs among them; returns their number.  Tasks stay as long as their
--- run: a live one needs their results.  Runs are locked before their rows
+-- run: a live one needs their results.  The job of a range (27_before_drop.sql)
+-- stays as long as the range.  Runs are locked before their rows
 -- (60_manage.sql), and those that another session holds stay.
 CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep int, max_rows int)
   RETURNS bigint
@@ -153,6 +154,7 @@ DECLARE
   gone uuid[];
   dropped bigint := 0;
   mark bigint := jobq_internal._edges_mark();
+  stay uuid[] := jobq_internal._referenced_jobs() || ARRAY(SELECT b.job_id FROM jobq.before_drops b WHERE b.job_id IS NOT NULL);
 BEGIN
   FOR home, rows, ids IN EXECUTE format(
       'SELECT s.tableoid::regclass, array_agg(s.ctid), array_agg(s.id)'
@@ -160,7 +162,7 @@ BEGIN
       '          WHERE r.type_id = $1 AND r.workflow_id IS NULL %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
       '         WHERE (n.unique_until IS NULL OR n.unique_until <= (SELECT clock_timestamp())) AND n.id <> ALL ($4) AND %s LIMIT $3) s GROUP BY 1',
       parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END, jobq_internal._unawaited(parent, 'n.id', '$5'))
-      USING type_id, keep, max_rows, jobq_internal._referenced_jobs(), mark LOOP
+      USING type_id, keep, max_rows, stay, mark LOOP
     held := ARRAY(SELECT r.id FROM jobq.runs r WHERE r.id = ANY (ids) FOR UPDATE SKIP LOCKED);
     EXECUTE format('WITH gone AS (DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
                    '  SELECT o.ctid FROM ONLY %1$s o WHERE o.ctid = ANY ($1) AND o.id <> ALL ($2) FOR UPDATE SKIP LOCKED)) RETURNING id)'
@@ -249,6 +251,7 @@ DECLARE
   any_due boolean;
   n bigint;
   dropped bigint := 0;
+  mark bigint := jobq_internal._edges_mark();
 BEGIN
   FOR part IN SELECT t.parent, p.partition, p.low
                 FROM (VALUES ('jobq.history'::regclass), ('jobq.artifacts'::regclass)) t(parent),
@@ -257,7 +260,9 @@ BEGIN
                  AND to_regclass(format('jobq.%I', c.relname || '_expires')) IS NOT NULL LOOP
     until := clock_timestamp();
     IF asks THEN
-      EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s r WHERE r.expires_at < $1)', part.partition) INTO any_due USING today;
+      EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s r WHERE r.expires_at >= $2 AND r.expires_at < $1 AND %s)',
+                     part.partition, jobq_internal._unneeded(part.parent))
+        INTO any_due USING today, timestamptz '-infinity', jobq_internal._referenced_jobs(), mark;
       CONTINUE WHEN NOT any_due;
       released := jobq_internal._released_until(part.parent, part.low, today, NOT critical);
       until := CASE WHEN critical THEN until ELSE released END;

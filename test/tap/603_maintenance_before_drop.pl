@@ -93,6 +93,25 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.before_drops'), 0, 'a
 is($node->safe_psql('postgres', $retention), 'none', 'health() is content');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.history WHERE payload ? 'what'}), 6, 'the jobs stay in history, whatever their type keeps');
 
+# ---------- a row that is not committed yet ----------
+
+$node->safe_psql('postgres', q{TRUNCATE archived; SELECT fill('2001-05-01 00:00+00', 1)});
+$node->safe_psql('postgres', q{DROP TABLE jobq.events_20010501; DROP TABLE jobq.artifacts_20010501});
+my $writer = $node->background_psql('postgres');
+$writer->query_safe(<<'END');
+BEGIN;
+INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
+VALUES (gen_random_uuid(), '2001-05-01 13:00+00', '2001-05-01', '2001-05-01', '2001-05-01', 1, 'completed', 1, 1, 1, 0, 0, '{}')
+END
+maintain();
+is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.before_drops'), 0, 'a partition that a transaction writes to has no job yet');
+$writer->query_safe('COMMIT');
+$writer->quit;
+maintain();
+wait_for_sql($node, "$jobs_left AND EXISTS (SELECT FROM jobq.before_drops)", 'then it has');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM archived'), 2, 'with the row of that transaction');
+maintain_until("($old) IS NULL", 'and goes');
+
 # ---------- a dead letter ----------
 
 $node->safe_psql('postgres', q{UPDATE gate SET open = false; SELECT fill('2001-02-01 00:00+00', 1)});
@@ -196,6 +215,22 @@ is($node->safe_psql('postgres', $keys), '0 10 11', 'then they go');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.before_drops'), 0, 'and the range');
 $node->safe_psql('postgres', 'SELECT jobq_internal._retain()');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.before_drops'), 0, 'nothing else is due');
+# a row that a live run needs
+$node->safe_psql('postgres', q{INSERT INTO jobq.artifacts (job_id, workflow_id, attempt, key, kind, expires_at)
+	SELECT gen_random_uuid(), jobq.enqueue('archiver', delay => '1 day'), 1, '-5', 'output', date_trunc('day', clock_timestamp(), 'UTC') - interval '1 hour'});
+$node->safe_psql('postgres', 'SELECT jobq_internal._retain()');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.before_drops'), 0, 'nor is a row that a live run needs');
+$node->safe_psql('postgres', q{WITH gone AS (DELETE FROM jobq.artifacts WHERE key = '-5' RETURNING workflow_id) SELECT jobq.cancel_job(workflow_id) FROM gone});
+
+# ---------- jobs of a type that keeps none by number ----------
+
+$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('archiver', options => '{"keep_completed_count": 0}')});
+$node->safe_psql('postgres', q{TRUNCATE archived; SELECT fill('2001-01-08 00:00+00', 1)});
+maintain();
+wait_for_sql($node, "$jobs_left AND (SELECT count(*) > 2 FROM archived)", 'jobs of a type with keep_completed_count');
+$node->safe_psql('postgres', 'SELECT jobq_internal._retain()') foreach 1 .. 3;
+maintain_until("($old) IS NULL", 'the partitions go');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM archived'), 3, 'after one job each: it has stayed as long as its range');
 
 # ---------- the setting is taken back ----------
 
