@@ -31,9 +31,9 @@
 #define LOOK_BLIND_MS		(1 * SECOND)	/* without channels */
 #define MAX_CLAIM_CHANNELS	16
 
-/* Its channels, and the time to wait in milliseconds. */
+/* Its channels, none for all types, and the time to wait in milliseconds. */
 static const char wait_sql[] =
-"SELECT jobq.channel(t), (extract(epoch FROM least({wait}, interval '20s')) * 1000)::int8 FROM unnest(coalesce({job_types}, ARRAY[NULL])) t";
+"SELECT CASE WHEN t IS NULL THEN '' ELSE jobq.channel(t) END, (extract(epoch FROM least({wait}, interval '20s')) * 1000)::int8 FROM unnest(coalesce({job_types}, ARRAY[NULL])) t";
 static const char release_sql[] =
 "SELECT jobq.snooze_job(r.id, r.lease_token) FROM json_to_recordset($1::json) r(id uuid, lease_token uuid)";
 

@@ -61,6 +61,15 @@ is_deeply(items_of(send_claim(job_types => ['a'])), [], 'a claim without wait');
 my $seconds = seconds_of { is_deeply(items_of(send_claim(job_types => ['a'], wait => '1.5 s')), [], 'a claim that waits in vain') };
 ok($seconds >= 1.4 && $seconds < 10, 'for its time') or diag $seconds;
 
+# A claim of all types has no channels: it looks each second.
+$seconds = seconds_of { is_deeply(items_of(send_claim(wait => '1.5 s')), [], 'a claim of all types waits in vain') };
+ok($seconds >= 1.4 && $seconds < 10, 'for its time') or diag $seconds;
+my $before = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+my $of_all = send_claim(job_types => undef, wait => '20 s');
+wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE usename = 'worker' AND state = 'idle' AND query_start > '$before'", 'another one finds no job');
+my $of_any = enqueue('a');
+is(items_of($of_all)->[0]{id}, $of_any, 'and gets the next one');
+
 # A waiting claim listens; the commit of a job wakes it.
 my $socket = send_claim(job_types => ['a'], wait => '20 s');
 wait_for_sql($node, $idle, 'a waiting claim listens');
