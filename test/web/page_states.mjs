@@ -294,6 +294,29 @@ async function hidden() {
   await ann.leave('hidden tab');
 }
 
+// The module of a screen that has been left comes too late, and fails: the newer screen stays.
+async function late() {
+  const ann = await Person.arrive('ann', { refused: ['failed'] });
+  const { page } = ann;
+  let fail;
+  const held = new Promise((resolve) => { fail = resolve; });
+
+  await page.route('**/assets/schedules.js', async (route) => {
+    await held;
+    await route.abort();
+  });
+  const asked = page.waitForRequest('**/assets/schedules.js');
+  await page.evaluate(() => { location.hash = '#/schedules'; });
+  await asked;
+  await ann.go('#/limits', 'gpu');
+  const failed = page.evaluate(() => import(new URL('assets/schedules.js', document.baseURI)).then(() => false, () => true));
+  fail();
+  ok(await failed, 'a module fails');
+  await page.evaluate(() => new Promise((resolve) => { requestAnimationFrame(() => requestAnimationFrame(resolve)); }));
+  ok(await ann.text('main h1') === 'Limits', 'the screen that was opened after it stays', await ann.text());
+  await ann.leave('late module');
+}
+
 async function stale() {
   const ann = await Person.arrive('ann', { refused: ['failed', 503, 500] });
   const ben = await Person.arrive('ben', { refused: ['failed', 503, 500] });
@@ -323,5 +346,5 @@ async function stale() {
 }
 
 export const groups = {
-  'loading, empty': simple, 'late answers, errors': answers, 'overview states': overview, 'rights': rights, 'administrator of one tenant': ofTenant, 'kept screens': kept, 'hidden tab': hidden, 'stale': stale,
+  'loading, empty': simple, 'late answers, errors': answers, 'overview states': overview, 'rights': rights, 'administrator of one tenant': ofTenant, 'kept screens': kept, 'hidden tab': hidden, 'late module': late, 'stale': stale,
 };

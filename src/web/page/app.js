@@ -141,6 +141,9 @@ class Frame extends Component {
           () => this.arrived(route));
       }
     } catch (problem) {
+      if (this.opening !== route) {
+        return;
+      }
       console.error(problem);
       this.setState({ route, screen: null, unloaded: true, problem: { title: 'The page cannot be loaded now', detail: 'It is tried again when the server answers.' }, open: false });
     }
