@@ -107,6 +107,7 @@ class Backoff {
 class Link {
   client = null;
   closed = false;
+  opened = false;   // once at least
   paused = null;    // a promise between two tries
   #connecting = null;
   #backoff = new Backoff();
@@ -117,7 +118,8 @@ class Link {
     this.log = log;
   }
 
-  // Tries the hosts in turn.
+  // Tries the hosts in turn.  After the first connect each failure is a lost connection, also a
+  // refused login, which may be a matter of a moment.
   async open() {
     const hosts = hostsOf(this.dsn);
     let failure;
@@ -130,7 +132,7 @@ class Link {
       }
       if (this.closed) break;
     }
-    throw failure;
+    throw this.opened ? new Error(`cannot connect: ${failure.message}`, { cause: failure }) : failure;
   }
 
   // `choosy`: a standby will not do.
@@ -153,6 +155,7 @@ class Link {
       this.#connecting = null;
     }
     this.client = client;
+    this.opened = true;
     return client;
   }
 

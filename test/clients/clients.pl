@@ -70,6 +70,7 @@ my @scenarios = (
 	[ 'terminated in run', \&terminated_in_run, @modes ],
 	[ 'terminated in complete', \&terminated_in_complete, qw(wait pooler) ],
 	[ 'terminated in effect', \&terminated_in_effect, qw(wait pooler) ],
+	[ 'logins refused', \&logins_refused, 'wait' ],
 	[ 'server restart', \&server_restart, @modes ],
 	[ 'failover', \&failover, 'wait' ],
 	[ 'dead token', \&dead_token, qw(wait pooler) ],
@@ -877,6 +878,30 @@ sub failover
 	my $error = $@;
 	$node = $usual;
 	$_->stop('immediate') foreach $primary, $standby;
+	die $error unless $done;
+	return;
+}
+
+# The connections of a worker with a finished job end while its role may not log in: the job is
+# completed when it may again.
+sub logins_refused
+{
+	sql('CREATE ROLE locked SUPERUSER LOGIN');
+	my $done = eval {
+		my $worker = worker(types => 'slow', lease => 60, dsn => uri($node, 'locked') =~ s/user=[^&]*/user=locked/r);
+		my ($id, $gate) = slow_job($worker);
+
+		sql(q{ALTER ROLE locked NOLOGIN; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'locked'});
+		open_gate($gate);
+		wait_for(sub { log_lines($worker, 'settlement_failed') || 3 <= map { log_lines($worker, $_) } qw(reconnecting connect_failed) },
+			'it tries to connect again');
+		sql('ALTER ROLE locked LOGIN');
+		ends($id, 'completed', 'runs = 1', '!');
+		stop_worker($worker);
+	};
+	my $error = $@;
+	end_workers($pooler->{pid});
+	sql(q{SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'locked'; DROP ROLE locked});
 	die $error unless $done;
 	return;
 }
