@@ -100,6 +100,7 @@ my @scenarios = (
 	[ 'heartbeat refused', \&heartbeat_refused, 'wait' ],
 	[ 'SIGTERM without answers', \&sigterm_without_answers, 'wait' ],
 	[ 'SIGTERM deaf handler', \&sigterm_deaf_handler, 'wait' ],
+	[ 'SIGTERM in a silent claim', \&sigterm_in_a_silent_claim, 'wait' ],
 	[ 'random kills', \&random_kills, qw(wait pooler) ]);
 
 # Scenarios that not all clients can have: what a client must be able to, and why others are not.
@@ -1782,6 +1783,26 @@ sub sigterm_without_answers
 	$session->quit;
 	die $error unless $ended;
 	return;
+}
+
+# A claim waits whose backend does not answer, beside a handler: the grace begins at the signal.
+sub sigterm_in_a_silent_claim
+{
+	my $worker = worker(types => 'slow', grace => 0.2, concurrency => 2);
+	my ($id) = slow_job($worker);
+	my $claims = "FROM pg_stat_activity WHERE application_name = '$worker->{name}' AND query ~ 'jobq.claim' AND state = 'active'";
+
+	wait_sql($node, "SELECT count(*) = 1 $claims", 'a claim waits');
+	my $backend = sql("SELECT pid $claims");
+	kill 'STOP', $backend;
+	my $start = time;
+	signal_worker($worker, 'TERM');
+	my $status = eval { exit_of($worker) };
+	my $seconds = time - $start;
+	kill 'CONT', $backend;
+	must($status == 0, "the worker ends with code 0 (wait status $status)");
+	must($seconds < 15, sprintf('within its time (%.1f s)', $seconds));
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
 }
 
 sub sigterm_deaf_handler

@@ -165,8 +165,9 @@ class Worker:
 
     async def _work(self, background: List["asyncio.Future[None]"]) -> None:
         """Claims until the stop, then waits for the handlers; an error in the background ends it."""
-        claims = asyncio.ensure_future(self._claims())
-        await asyncio.wait({claims, *background}, return_when=asyncio.FIRST_COMPLETED)
+        claims, stop = asyncio.ensure_future(self._claims()), asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({claims, stop, *background}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
         if not self._stopping.is_set():
             self._stop_now()
         await asyncio.wait({claims}, timeout=ABANDON)
