@@ -257,6 +257,7 @@ void
 jw_read_notifications(jobq_worker *worker)
 {
 	PGnotify   *notification;
+	int			failures = worker->listener.failures;
 
 	if (worker->listener.conn == NULL || worker->listener.opening_ends)
 	{
@@ -266,7 +267,11 @@ jw_read_notifications(jobq_worker *worker)
 		{
 			PGresult   *channel = jw_call_on(worker, &worker->listener, NULL,
 											 "SELECT 'LISTEN ' || quote_ident(jobq.channel($1))", 1, &handler->type);
-			PGresult   *result = channel ? jw_call_on(worker, &worker->listener, NULL, jw_value_of(channel), 0, NULL) : NULL;
+			PGresult   *result;
+
+			if (channel)
+				worker->listener.failures = failures;	/* a standby answers this, and refuses LISTEN */
+			result = channel ? jw_call_on(worker, &worker->listener, NULL, jw_value_of(channel), 0, NULL) : NULL;
 
 			PQclear(channel);
 			PQclear(result);

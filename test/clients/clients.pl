@@ -52,6 +52,7 @@ my @scenarios = (
 	[ 'cancel', \&cancel, @modes ],
 	[ 'late listener', \&late_listener, 'listen' ],
 	[ 'silent listener', \&silent_listener, 'listen' ],
+	[ 'listener on a standby', \&listener_on_a_standby, 'listen' ],
 	[ 'heartbeats', \&heartbeats, qw(wait pooler) ],
 	[ 'lost lease', \&lost_lease, qw(wait pooler) ],
 	[ 'claims ahead', \&claims_ahead, qw(wait pooler) ],
@@ -193,6 +194,7 @@ END
 our $scenario;    # the running one, for the names of its tests
 my ($client, $mode, $began);
 my $gates_used = 0;
+my $pairs_used = 0;
 
 foreach (@clients)
 {
@@ -525,6 +527,26 @@ sub silent_listener
 	open_gate($gate);
 	ends($id, 'completed', 'runs = 1');
 	return stop_worker($worker);
+}
+
+# LISTEN is refused there each time, and the pauses between the tries grow.
+sub listener_on_a_standby
+{
+	my ($primary, $standby) = failover_pair();
+	my $done = eval {
+		my $worker = worker(types => 'echo', poll => 0.1, listen_dsn => uri($standby, 'listener'));
+
+		wait_log($worker, 'reconnecting');
+		sleep 4;
+		my $tries = log_lines($worker, 'reconnecting');
+		must($tries < 12, "few tries in four seconds ($tries)");
+		echoes();
+		stop_worker($worker);
+	};
+	my $error = $@;
+	$_->stop('immediate') foreach $standby, $primary;
+	die $error unless $done;
+	return;
 }
 
 sub heartbeats
@@ -910,8 +932,9 @@ sub logins_refused
 # Returns a server with the types of failover(), and its standby.
 sub failover_pair
 {
-	my $primary = jobq_server("primary_$client->{name}", 'jobq.max_concurrent = 100');
-	my $standby = PostgreSQL::Test::Cluster->new("standby_$client->{name}");
+	my $pair = "$client->{name}_" . ++$pairs_used;
+	my $primary = jobq_server("primary_$pair", 'jobq.max_concurrent = 100');
+	my $standby = PostgreSQL::Test::Cluster->new("standby_$pair");
 
 	$primary->start;
 	$primary->safe_psql('postgres', 'CREATE EXTENSION jobq');

@@ -18,7 +18,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
 import psycopg
 from psycopg import sql
 
-from .connection import Gone, Link, TimedOut
+from .connection import BACK_OFF_FIRST, Gone, Link, TimedOut
 from .errors import Permanent, Skip, Snooze, Stopped
 from .heartbeat import Heart
 from .job import Job
@@ -352,10 +352,13 @@ class Worker:
         try:
             while True:
                 try:
-                    connection = await link.connected()
-                    for row in await link.query("SELECT jobq.channel(t) AS channel FROM unnest(%s::text[]) t",
-                                                [list(self.handlers)], 10):
+                    connection, delay = await link.connected(), link.delay
+                    rows = await link.query("SELECT jobq.channel(t) AS channel FROM unnest(%s::text[]) t",
+                                            [list(self.handlers)], 10)
+                    link.delay = delay      # a standby answers this, and refuses LISTEN
+                    for row in rows:
                         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(row["channel"])))
+                    link.delay = BACK_OFF_FIRST
                     self._notified()    # what was sent before is lost
                     async for _ in connection.notifies():
                         self._notified()
