@@ -65,6 +65,8 @@ my @scenarios = (
 	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
 	[ 'SIGTERM finishes', \&sigterm_finishes, 'wait' ],
 	[ 'SIGTERM releases', \&sigterm_releases, qw(wait pooler) ],
+	[ 'SIGTERM after a stop', \&sigterm_rude_handler, 'wait' ],
+	[ 'cancel of a rude handler', \&cancel_rude_handler, 'wait' ],
 	[ 'SIGTERM in psql', \&sigterm_in_psql, 'pooler' ],
 	[ 'killed in claim', \&killed_in_claim, 'wait' ],
 	[ 'terminated in claim', \&terminated_in_claim, qw(wait listen) ],
@@ -183,7 +185,7 @@ CREATE TRIGGER gate BEFORE INSERT ON effects FOR EACH ROW EXECUTE FUNCTION wait_
 END
 # Handlers of the scenarios about faults.
 $node->safe_psql('postgres', "SELECT jobq.create_job_type(name, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0)
-	FROM unnest('{note,refused,broken,report,deaf,chat,variables}'::text[]) AS name");
+	FROM unnest('{note,refused,broken,report,deaf,chat,rude,variables}'::text[]) AS name");
 my $pooler = $ENV{JOBQ_SMOKE} ? {} : start_pooler($node);
 $node->safe_psql('postgres', <<'END');
 SELECT jobq.create_job_type(name, max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min',
@@ -728,6 +730,30 @@ sub sigterm_releases
 	stop_worker($worker);
 	wait_log($worker, $_, job_id => $id) foreach 'handler_stopped', 'job_released';
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
+}
+
+# The handler ends with an error of its own when it is stopped: that is the stop's, not a failure.
+sub sigterm_rude_handler
+{
+	my $worker = worker(types => 'rude', grace => 0.2);
+	my $id = enqueue('rude', '{}');
+
+	wait_log($worker, 'job_started', job_id => $id);
+	stop_worker($worker);
+	wait_log($worker, 'job_released', job_id => $id);
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
+}
+
+sub cancel_rude_handler
+{
+	my $worker = worker(types => 'rude', lease => 3);
+	my $id = enqueue('rude', '{}');
+
+	wait_log($worker, 'job_started', job_id => $id);
+	sql("SELECT jobq.cancel_job('$id', 'no longer needed')");
+	wait_log($worker, 'job_cancelled', job_id => $id);
+	ends($id, 'cancelled', 'runs = 1');
+	return stop_worker($worker);
 }
 
 # The signal comes when psql has the answer of the claim and is about to end; several times,

@@ -387,6 +387,16 @@ chat(jobq_job *job)
 }
 
 static void
+rude(jobq_job *job)
+{
+	struct timespec nap = {0, 20000000};
+
+	while (jobq_stopped(job) == NULL)
+		nanosleep(&nap, NULL);
+	jobq_fail(job, "stopped", NULL);
+}
+
+static void
 deaf(jobq_job *job)
 {
 	(void) job;
@@ -403,7 +413,7 @@ static const struct
 	{"effect", effect}, {"checkpoint", checkpoint}, {"poison", poison},
 	{"skip", skip}, {"snooze", snooze}, {"progress", progress}, {"log", log_events}, {"malformed", malformed},
 	{"badskip", badskip}, {"badsnooze", badsnooze}, {"badcode", badcode}, {"longcode", longcode}, {"big", big}, {"swallow", swallow},
-	{"note", note}, {"refused", refused}, {"broken", broken}, {"report", report}, {"chat", chat}, {"deaf", deaf}
+	{"note", note}, {"refused", refused}, {"broken", broken}, {"report", report}, {"chat", chat}, {"rude", rude}, {"deaf", deaf}
 };
 
 static void

@@ -183,6 +183,11 @@ const handlers = {
     throw job.signal.reason;
   },
 
+  async rude(job) {
+    while (!job.signal.aborted) await sleep(20);
+    throw new Error('stopped');
+  },
+
   deaf: () => new Promise((resolve) => setTimeout(resolve, 100_000)),
 };
 

@@ -211,6 +211,12 @@ def chat(job):
     job.check()
 
 
+def rude(job):
+    while not job.stop_reason:
+        time.sleep(0.02)
+    raise RuntimeError("stopped")
+
+
 def deaf(job):
     while True:
         time.sleep(1)
@@ -261,6 +267,13 @@ async def async_chat(job):
             await asyncio.sleep(0.02)
     finally:
         job.progress(40)
+
+
+async def async_rude(job):
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        raise RuntimeError("stopped") from None
 
 
 async def async_deaf(job):
@@ -348,14 +361,15 @@ HANDLERS = {"echo": echo, "slow": slow, "fail": fail, "flaky": flaky, "raise": r
             "checkpoint": checkpoint, "batch": batch, "poison": poison, "skip": skip, "snooze": snooze,
             "progress": progress, "log": log, "mixed": mixed, "other": mixed, "malformed": malformed,
             "badskip": badskip, "badsnooze": badsnooze, "badcode": badcode, "longcode": longcode, "big": big, "swallow": swallow,
-            "note": note, "refused": refused, "broken": broken, "report": report, "chat": chat, "deaf": deaf, "together": together}
+            "note": note, "refused": refused, "broken": broken, "report": report, "chat": chat, "deaf": deaf,
+            "rude": rude, "together": together}
 BATCHES = {"batch": 10, "mixed": 5, "other": 5, "together": 5}
 if os.environ.get("JOBQ_ASYNC"):
     HANDLERS = {name: as_coroutine(call) for name, call in HANDLERS.items()}
     HANDLERS.update(slow=async_slow, effect=async_effect, checkpoint=async_checkpoint, progress=async_progress,
                     mixed=async_mixed, other=async_mixed, big=async_big, swallow=async_swallow,
                     note=async_note, broken=async_broken, report=async_report, chat=async_chat, deaf=async_deaf,
-                    together=async_together)
+                    rude=async_rude, together=async_together)
 
 
 def main():

@@ -109,6 +109,7 @@ END
     chat)
       trap 'echo "{\"progress\": 40}" >&3; exit 1' TERM
       while kill -0 "$JOBQ_WORKER_PID"; do echo '{"progress": 30}' >&3; sleep 0.02; done ;;
+    rude) trap 'echo "{\"error\": \"stopped\"}" >&3; exit 1' TERM; while kill -0 "$JOBQ_WORKER_PID"; do sleep 0.02; done ;;
     deaf | stubborn) trap '' TERM; while kill -0 "$JOBQ_WORKER_PID"; do sleep 1; done ;;
     variables) printf '{"LC_ALL": "%s", "TZ": "%s"}' "${LC_ALL-unset}" "${TZ-unset}" ;;
     poison) kill -KILL "$JOBQ_WORKER_PID"; exec sleep infinity ;;  # until it is stopped

@@ -38,6 +38,10 @@ CLAIM = """SELECT c.id, c.job_type, c.payload::text, c.attempts, c.max_attempts,
 HOPELESS = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
 
+class Refused(Permanent):
+    """The database refuses a result, skip or snooze: no error of the handler."""
+
+
 class Handler:
     def __init__(self, call: Callable[..., Any], batch: Optional[int], concurrency: Optional[int]):
         self.call = call
@@ -502,11 +506,13 @@ class Worker:
             self._log_job("error", "internal_error", job, error=repr(error))
             return "lost"
         what = type(result).__name__ if isinstance(result, BaseException) else "the result"
-        job.error = Permanent(f"{what} is refused: {error}", code=getattr(error, "sqlstate", None) or "22023")
+        job.error = Refused(f"{what} is refused: {error}", code=getattr(error, "sqlstate", None) or "22023")
         return await self._outcome(job, job.error, False, fields)
 
     async def _outcome(self, job: Job, result: Any, own_transaction: bool, fields: Dict[str, Any]) -> str:
         stopped = isinstance(result, (Stopped, asyncio.CancelledError))
+        if job.stop_reason in ("cancel", "shutdown") and isinstance(result, BaseException):
+            stopped = not isinstance(result, (Skip, Snooze, Refused))   # an error of its own after the stop
         if own_transaction and not isinstance(result, BaseException):
             await self._settler.complete(job, result)   # true if the handler's transaction was rolled back
             return "completed"
