@@ -8,6 +8,7 @@ use Encode qw(encode);
 use FindBin;
 use IO::Socket::INET;
 use IPC::Run ();
+use JSON::PP qw(decode_json);
 use ClientTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
@@ -98,6 +99,7 @@ my @scenarios = (
 	[ 'no room', \&no_room, 'wait' ],
 	[ 'no process', \&no_process, 'wait' ],
 	[ 'environment', \&environment, 'wait' ],
+	[ 'leading zeros', \&leading_zeros, 'wait' ],
 	[ 'enqueues after', \&enqueues_after, 'wait' ],
 	[ 'reports while down', \&reports_while_down, 'wait' ],
 	[ 'heartbeat refused', \&heartbeat_refused, 'wait' ],
@@ -116,6 +118,7 @@ my %asks = (
 	'full disk' => [ 'psql', 'it writes no files' ],
 	'no room' => [ 'psql', 'it writes no files' ],
 	'environment' => [ 'psql', 'it runs no commands' ],
+	'leading zeros' => [ 'psql', 'its options are no texts' ],
 	'SIGTERM in psql' => [ 'psql', 'it runs no psql' ],
 	'ignores SIGTERM' => [ 'psql', 'scenario "SIGTERM deaf handler" has such a handler' ],
 	'SIGTERM deaf handler' => [ 'deaf', 'asyncio.run() waits for a coroutine that suppresses its cancel' ],
@@ -1761,6 +1764,22 @@ sub environment
 	$worker = worker(types => 'variables');
 	ends(enqueue('variables', '{}'), 'completed', q(result = '{"LC_ALL": "unset", "TZ": "unset"}'));
 	return stop_worker($worker);
+}
+
+# Numbers with leading zeros are decimal, and no numbers of JSON.
+sub leading_zeros
+{
+	sql(q{SELECT jobq.create_job_type(name) FROM unnest('{007,008}'::text[]) AS name});
+	my @ids = map { enqueue($_, '{"n": 1}') } '007', '008';
+	my $log = PostgreSQL::Test::Utils::tempdir() . '/zeros';
+	my $run = IPC::Run::run([ "$dir/../../clients/shell/jobq-worker", '-d', uri($node, 'zeros'), '-c', '08', '-e', '007=cat', '008*08=cat' ], '2>', $log);
+
+	must($run, 'the worker ends with code 0') or diag slurp_file($log);
+	ends($_, 'completed', 'result = payload') foreach @ids;
+	my @lines = split /\n/, slurp_file($log);
+	my @wrong = grep { !eval { decode_json($_) } } @lines;
+	must(@lines > 0 && !@wrong, 'each line of its log is JSON') or diag join "\n", @wrong;
+	return;
 }
 
 # A job waits for another one.
