@@ -10,7 +10,8 @@
  *
  *	 at once		when a line answers no job, or comes without a job: killed
  *	 after a job	when it has served its number of jobs, holds too much
- *					memory, or has another configuration: its stdin is
+ *					memory, has another configuration, or has answered
+ *					before its whole line was written: its stdin is
  *					closed, and after the grace it is killed
  *
  * A job's time limit or cancel ends its instance like any tool (job.c). All
@@ -526,7 +527,8 @@ answer_line(void *arg, const char *line, size_t len, bool overlong)
 	else
 	{
 		answered(h, job, verdict, text, "");
-		if (job->leaving || is_worn_out(job))
+		/* the rest of an unread line can't be sent before another line */
+		if (job->leaving || job->stdin_len > 0 || is_worn_out(job))
 			retire(job);
 	}
 	free(why);

@@ -73,6 +73,13 @@ for my $row ([ exit => 'exited 3 ok' ], [ leave => 'exited 0 ok' ], [ crash => '
 	is(summary($after) . ' ' . served($after), 'answered 0 ok 1', "$what: the next job has a new instance");
 	ok(wait_until(sub { !alive($before) }), "$what: the old one is gone");
 }
+{
+	my @early = map {
+		give('work', argv => [ $TOOL, 'warm-early' ], timeout => 20, stdin => sprintf('{"id":"job-%d","x":"%s"}', $id + 1, 'x' x 200_000))
+	} 1 .. 3;
+	is(summary(end_of($_)), 'answered 0 ok', 'an answer before the whole line is read') for @early;
+	$pool++;
+}
 $e = ask('fail');
 is(summary($e), 'answered 0 ok', 'an error is an answer');
 is(served(ask('work')), 2, 'and its instance stays');

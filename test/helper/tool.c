@@ -404,6 +404,27 @@ stay_warm(void)
 	return 0;
 }
 
+/* Answers each line when it has read the beginning, then skips the rest. */
+static int
+answer_early(void)
+{
+	char		line[4097];
+	char		id[128];
+	ssize_t		got;
+
+	while ((got = read(0, line, sizeof(line) - 1)) > 0)
+	{
+		line[got] = '\0';
+		if (!find_text(line, "id", id, sizeof(id)))
+			return 70;
+		dprintf(1, "{\"id\":\"%s\",\"error\":\"too long\"}\n", id);
+		while (!memchr(line, '\n', (size_t) got))
+			if ((got = read(0, line, sizeof(line) - 1)) <= 0)
+				return 0;
+	}
+	return 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -454,6 +475,8 @@ main(int argc, char **argv)
 		return close(0), usleep(200000), puts("ok"), 0;
 	if (strcmp(what, "warm") == 0)
 		return stay_warm();
+	if (strcmp(what, "warm-early") == 0)
+		return answer_early();
 	if (strcmp(what, "spin") == 0)
 		for (;;)
 			;
