@@ -169,13 +169,18 @@ remove_matching(int parent, const char *prefix)
 
 /* ---- leftovers of dead helpers ---- */
 
+#define MAX_ENVIRON (6 * 1024 * 1024)	/* the kernel's limit for exec */
+
+/* True if a variable in the environment of a process begins with setting. */
 static bool
 environment_names(pid_t pid, const char *setting)
 {
 	char		path[64];
 	char		buf[65536];
 	size_t		len = strlen(setting);
-	char	   *at = buf;
+	size_t		matched = 0;
+	bool		differs = false;
+	ssize_t		total = 0;
 	ssize_t		got;
 	int			fd;
 
@@ -183,14 +188,17 @@ environment_names(pid_t pid, const char *setting)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
-	got = read(fd, buf, sizeof(buf) - 1);
+	while (matched < len && total < MAX_ENVIRON && (got = read(fd, buf, sizeof(buf))) > 0)
+	{
+		for (ssize_t i = 0; i < got && matched < len; i++)
+		{
+			differs = buf[i] != '\0' && (differs || buf[i] != setting[matched]);
+			matched = differs || buf[i] == '\0' ? 0 : matched + 1;
+		}
+		total += got;
+	}
 	close(fd);
-	if (got <= 0)
-		return false;
-	buf[got] = '\0';
-	while (at < buf + got && strncmp(at, setting, len) != 0)
-		at += strlen(at) + 1;
-	return at < buf + got;
+	return matched == len;
 }
 
 static bool

@@ -125,7 +125,9 @@ sub start_worker
 	my $base = tempdir(CLEANUP => 1) . '/work';
 	my $h = HelperTest->new(workdir => $base);
 	$h->start(1, argv => [ $TOOL, 'hold', $mark ]);
-	$h->start(2, argv => [ '/bin/sh', '-c', "setsid sleep 1$$ & echo '{\"log\":\"ready\"}' >&3; wait", $mark ]);
+	# found by its environment alone, which is long
+	$h->start(2, argv => [ '/bin/sh', '-c', "cd /; setsid sleep 1$$ & echo '{\"log\":\"ready\"}' >&3; wait", $mark ],
+		env => [ 'PATH=/usr/bin:/bin', 'A=' . 'x' x 70_000 ]);
 	$h->event($_) for 1, 2;
 	ok(wait_until(sub { scalar processes_with("1$$") > 0 }), 'a child in a session of its own runs');
 	kill 'KILL', $h->{helper_pid};
