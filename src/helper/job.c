@@ -178,6 +178,7 @@ job_take_start(Helper *h, Job *job, int wait_ms)
 		return;
 	}
 	send_start_failed(h, job->number, job->name, &result);
+	cgroup_kill(h, job);
 	set_ended(h, job);
 }
 
@@ -409,6 +410,7 @@ time_out_start(Helper *h, Job *job)
 	LaunchResult hangs = {ETIMEDOUT, "its start hangs", false, false};
 
 	launch_give_up(h, job);
+	cgroup_kill(h, job);
 	send_start_failed(h, job->number, job->name, &hangs);
 	set_ended(h, job);
 }

@@ -176,6 +176,7 @@ abandon(Helper *h, Starter *s)
 		s->tool = s->result->pid;
 		if (s->tool > 0)
 			kill(s->tool, SIGKILL);
+		h->childless = false;	/* the tool may have run, and left children */
 	}
 	close(s->sock);
 	s->sock = -1;

@@ -359,7 +359,10 @@ supervise(Helper *h)
 		if (h->pools_to_free)
 			warm_free_pools(h);
 		if (h->starters_abandoned)
+		{
 			launch_reap(h);
+			tree_sweep(h);		/* children of a tool whose start was given up */
+		}
 		workdir_clean(h);
 		flush(h);
 	} while (!may_leave(h));

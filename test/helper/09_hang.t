@@ -106,6 +106,20 @@ SKIP:
 		is($h->exit_of($job)->{kind}, 'cancelled', 'it is ended');
 	}
 
+	# the same, and the start is given up: the tool's children are ended too
+	$job = hang_start($h, argv => [ '/bin/sh', '-c', "setsid sh -c 'sleep 600; :' given-up-$$ & wait" ]);
+	{
+		open(my $f, '<', "$dir/held") or die $!;
+		my $tool = <$f>;
+		my ($starter) = grep { $_ != $tool } children_of($h);
+		kill 'STOP', $starter;
+		touch('free');
+		ok(wait_until(sub { processes_with("given-up-$$") > 1 }), 'its child runs');
+		$h->cancel($job);
+		$h->exit_of($job, 60);
+		ok(wait_until(sub { !processes_with("given-up-$$") }), 'a start that is given up leaves no process');
+	}
+
 	$job = hang_start($h);
 	{
 		open(my $f, '<', "$dir/held") or die $!;
