@@ -5,8 +5,8 @@
  * The helper sends valid UTF-8 without NUL, and JSON that json_check() accepts:
  * the one check of its syntax and bounds.  The bytes of text are checked again,
  * because invalid ones in a row would break every dump.  A character that the
- * database can't store becomes '?', so the conversion of text never fails.  The
- * conversion of JSON is exact or fails, except for errors that a tool reports.
+ * database can't store becomes '?', so the conversion of text fails only by its length.
+ * The conversion of JSON is exact or fails, except for errors that a tool reports.
  */
 #include "jobq.h"
 
@@ -49,10 +49,18 @@ static char *
 convert_lossy(Oid proc, const char *data, int len)
 {
 	int			encoding = GetDatabaseEncoding();
-	int			space = len * MAX_CONVERSION_GROWTH + 1;
-	char	   *out = palloc(space);
 	int			to = 0;
+	int			space;
+	char	   *out;
 
+	/* an error of the data, which replaces the result */
+	if (len > (int) ((MaxAllocSize - 1) / MAX_CONVERSION_GROWTH))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%d bytes are too long to convert to encoding %s", len,
+						pg_encoding_to_char(encoding))));
+	space = len * MAX_CONVERSION_GROWTH + 1;
+	out = palloc(space);
 	while (len > 0)
 	{
 		int			good = pg_do_encoding_conversion_buf(proc, PG_UTF8, encoding,

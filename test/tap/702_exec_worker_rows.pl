@@ -144,6 +144,9 @@ foreach my $encoding (qw(LATIN1 SQL_ASCII))
 		"$encoding: a character that it lacks in text");
 	is($run->('sh', q({"x": "printf ''\\"\\\\342\\\\202\\\\254\\"''"}), 'error_code'), 'bad_output',
 		"$encoding: and in JSON");
+	$node->safe_psql($db, q(SELECT jobq.alter_job_type('sht', options => '{"output": "text", "max_output": "100MB"}')));
+	is($run->('sht', q({"x": "head -c 95000000 /dev/zero | tr ''\\\\000'' ''\\\\377''"}), 'error_code'), '54000',
+		"$encoding: text that is too long to convert");
 }
 
 $node->stop;
