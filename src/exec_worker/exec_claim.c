@@ -414,12 +414,12 @@ claims_make(void)
 int
 claims_take(Claims *claims)
 {
-	int			cell;
+	ExecJob    *job;
 
 	if (!claims->can_start && helper_comes_soon())
 		return 0;
-	while (claims->n < JOBQ_CELLS && (cell = slot_next()) >= 0)
-		claims->all[claims->n++] = (Claim) {.job = exec_job_take(cell)};
+	while (claims->n < JOBQ_CELLS && (job = exec_job_take()) != NULL)
+		claims->all[claims->n++] = (Claim) {.job = job};
 	return claims->n;
 }
 

@@ -108,7 +108,8 @@ extern ExecJob *exec_jobs_next(const ExecJob *after);
 extern ExecJob *exec_job_by_number(uint64 number);
 extern int	exec_jobs_count(ExecState state);
 
-extern ExecJob *exec_job_take(int cell);	/* FREE -> TAKEN */
+/* FREE -> TAKEN: the next job of the slot.  NULL: none. */
+extern ExecJob *exec_job_take(void);
 extern void exec_job_started(ExecJob *job); /* TAKEN -> STARTED */
 /* STARTED -> ENDED by an EXIT frame.  Copies its texts. */
 extern void exec_job_exited(ExecJob *job, const FrameExit *exit);

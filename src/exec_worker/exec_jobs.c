@@ -56,16 +56,25 @@ exec_jobs_count(ExecState state)
 /* ---------- states ---------- */
 
 ExecJob *
-exec_job_take(int cell)
+exec_job_take(void)
 {
 	static uint64 last_number = 0;
-	ExecJob    *job = &table[cell];
+	/* first: an error leaves the job in the slot */
+	MemoryContext context = AllocSetContextCreate(ExecContext, "jobq exec job", ALLOCSET_SMALL_SIZES);
+	int			cell = slot_next();
+	ExecJob    *job;
 
+	if (cell < 0)
+	{
+		MemoryContextDelete(context);
+		return NULL;
+	}
+	job = &table[cell];
 	Assert(job->state == EXEC_FREE);
 	memset(job, 0, sizeof(*job));
 	job->state = EXEC_TAKEN;
 	job->cell = cell;
-	job->context = AllocSetContextCreate(ExecContext, "jobq exec job", ALLOCSET_SMALL_SIZES);
+	job->context = context;
 	job->number = ++last_number * JOBQ_CELLS + (uint64) cell;
 	job->progress = get_float8_nan();
 	return job;
