@@ -381,7 +381,12 @@ apply(Claim *claim)
 	cell->started_at = x->started_at;
 	frame.u.start = claim->frame;
 	if (!helper_queue(&frame, claim->answer))
-		exec_job_ended(x, FRAME_START_FAILED, E2BIG, "the frame for jobq-helper is too long");
+	{
+		int			error = errno;
+
+		exec_job_ended(x, FRAME_START_FAILED, error, error == ENOMEM ? "out of memory" :
+					   "the frame for jobq-helper is too long");
+	}
 }
 
 /*

@@ -146,7 +146,18 @@ workdir_base(void)
 	return path;
 }
 
-static void
+/* Queues a frame.  false: errno is ENOMEM or E2BIG, and nothing is queued. */
+static bool
+append_frame(const Frame *frame)
+{
+	if (frame_encode(&out, frame, max_frame))
+		return true;
+	errno = out.failed ? ENOMEM : E2BIG;
+	out.failed = false;			/* later frames may find memory */
+	return false;
+}
+
+static bool
 send_hello(uint32 size)
 {
 	Frame		frame = {.type = FRAME_HELLO};
@@ -154,9 +165,11 @@ send_hello(uint32 size)
 	frame.u.hello.max_frame = size;
 	frame.u.hello.pid = MyProcPid;
 	frame.u.hello.workdir = frame_text(workdir_base());
-	frame_encode(&out, &frame, max_frame);
+	if (!append_frame(&frame))
+		return false;
 	max_frame = size;
 	in.max_frame = size;
+	return true;
 }
 
 static bool
@@ -189,7 +202,12 @@ start(void)
 	frame_decoder_init(&in, max_frame);
 	helper_killed = false;
 	look_at = 0;
-	send_hello(FRAME_MAX_DEFAULT);
+	if (!send_hello(FRAME_MAX_DEFAULT))
+	{
+		ereport(LOG, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("could not greet jobq-helper: out of memory")));
+		helper_close(NULL);
+		return false;
+	}
 	return true;
 }
 
@@ -299,6 +317,7 @@ start_size(const FrameStart *s)
 bool
 helper_queue(const Frame *frame, Size answer)
 {
+	errno = E2BIG;
 	if (helper_fd == PGINVALID_SOCKET)
 		return false;
 	if (frame->type == FRAME_START)
@@ -307,10 +326,10 @@ helper_queue(const Frame *frame, Size answer)
 
 		if (need > FRAME_MAX_LIMIT)
 			return false;
-		if (need > max_frame)
-			send_hello((uint32) need);
+		if (need > max_frame && !send_hello((uint32) need))
+			return false;
 	}
-	return frame_encode(&out, frame, max_frame);
+	return append_frame(frame);
 }
 
 void

@@ -141,7 +141,7 @@ extern bool helper_has_output(void);
 
 /*
  * Queues a frame.  answer: the maximal length of the EXIT to a START. false:
- * no helper, or too long.
+ * no helper, too long (errno: E2BIG) or out of memory (ENOMEM).
  */
 extern bool helper_queue(const Frame *frame, Size answer);
 /* Sends queued bytes until the socket would block. */

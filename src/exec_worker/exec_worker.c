@@ -90,12 +90,12 @@ pass_on_cancels(void)
 		if (x->state != EXEC_STARTED || (kind = requested_cancel(x)) == CANCEL_NONE ||
 			kind == x->asked || x->asked == CANCEL_USER)
 			continue;
-		x->asked = kind;
 		frame.u.cancel.job = x->number;
 		frame.u.cancel.reason = FRAME_STOP_CANCEL;
 		frame.u.cancel.grace_us = kind == CANCEL_USER ? (uint64) x->kill_grace_us :
 			(uint64) LEAVE_GRACE_MS * 1000;
-		helper_queue(&frame, 0);
+		if (helper_queue(&frame, 0))
+			x->asked = kind;
 	}
 }
 
