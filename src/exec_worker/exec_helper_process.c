@@ -57,6 +57,7 @@ static MonoTime retry_at = 0;
 static FrameBuf out;
 static FrameDecoder in;
 static uint32 max_frame;
+static bool heard = false;		/* the helper has sent something */
 
 /* State of helper_watch(), which checks that a helper with jobs answers. */
 static MonoTime look_at = 0;	/* 0: no jobs */
@@ -201,6 +202,7 @@ start(void)
 	max_frame = FRAME_MAX_DEFAULT;
 	frame_decoder_init(&in, max_frame);
 	helper_killed = false;
+	heard = false;
 	look_at = 0;
 	if (!send_hello(FRAME_MAX_DEFAULT))
 	{
@@ -296,6 +298,12 @@ helper_close(const char *why)
 
 /* ---------- frames ---------- */
 
+bool
+helper_was_heard(void)
+{
+	return heard;
+}
+
 pgsocket
 helper_socket(void)
 {
@@ -388,6 +396,7 @@ helper_receive(void (*got) (const Frame *frame))
 		{
 			case FRAME_IO_DONE:
 				pinged = false;
+				heard = true;
 				if (!take_frames(got))
 					return false;
 				break;

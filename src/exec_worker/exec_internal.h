@@ -115,7 +115,10 @@ extern void exec_job_started(ExecJob *job); /* TAKEN -> STARTED */
 extern void exec_job_exited(ExecJob *job, const FrameExit *exit);
 /* STARTED -> ENDED without a frame. */
 extern void exec_job_ended(ExecJob *job, int kind, int value, const char *message);
-/* Ends all STARTED jobs with EXEC_HELPER_LOST. */
+/*
+ * Ends all STARTED jobs: with EXEC_HELPER_LOST, or with a failed start if the
+ * helper never was able to start a tool.
+ */
 extern void exec_jobs_helper_lost(void);
 
 /*
@@ -137,6 +140,11 @@ extern void exec_take_frames(void);
  */
 extern bool helper_ready(void);
 extern pgsocket helper_socket(void);	/* PGINVALID_SOCKET: no helper */
+/*
+ * True if the last helper has sent a frame; it does so before it starts a
+ * tool.
+ */
+extern bool helper_was_heard(void);
 extern bool helper_has_output(void);
 
 /*

@@ -132,8 +132,12 @@ exec_jobs_helper_lost(void)
 
 	while ((job = exec_jobs_next(job)) != NULL)
 	{
-		if (job->state == EXEC_STARTED)
+		if (job->state != EXEC_STARTED)
+			continue;
+		if (helper_was_heard() || job->asked != CANCEL_NONE)
 			exec_job_ended(job, EXEC_HELPER_LOST, 0, "");
+		else
+			exec_job_ended(job, FRAME_START_FAILED, EIO, "jobq-helper cannot work: see the server log");
 	}
 }
 

@@ -82,6 +82,7 @@ take_hello(Helper *h, const FrameHello *hello)
 	answer.u.hello.max_jobs = (uint32_t) h->max_jobs;
 	answer.u.hello.pid = (uint32_t) h->pid;
 	queue_frame(h, &answer);
+	flush(h);					/* the worker gets it before any tool runs */
 	return true;
 }
 

@@ -96,6 +96,27 @@ $node->poll_query_until('postgres',
 	"SELECT count(*) = 3 FROM jobq.events WHERE type = 'failed' AND data->>'code' = 'helper_lost'");
 all_completed('kill -9 of the helper costs an attempt; a new one runs the next', 2, 2, @ids);
 
+# ---------- a helper that cannot work ----------
+
+{
+	my $base = ($ENV{TMPDIR} // '/tmp') . '/jobq-' .
+	  $node->safe_psql('postgres', 'SELECT to_hex(system_identifier) FROM pg_control_system()');
+	my ($helper) = helper_pids();
+
+	chmod 0500, $base or die "$base: $!";
+	kill 'KILL', $helper;
+	wait_gone($helper);
+	my $job = enqueue($node, 'wait');
+	$node->poll_query_until('postgres',
+		"SELECT error_msg IS NOT NULL OR status = 'error' FROM jobq.jobs WHERE id = '$job'");
+	is(job($node, $job)->{error_msg}, 'jobq-helper cannot work: see the server log', 'a helper cannot make its directory');
+	chmod 0700, $base;
+	tool('gate', '');
+	my $row = finished($node, $job);
+	is("$row->{status} $row->{attempts}", 'completed 1', 'no attempt is charged for it');
+	unlink $gate;
+}
+
 # ---------- the exec worker is terminated ----------
 
 @ids = begin(3, 'wait');
