@@ -43,6 +43,7 @@
 #define HEALTHY_MS		60000	/* loss of an older helper resets the delay */
 #define LEAVE_MS		5000	/* a closed helper that still runs then is
 								 * killed */
+#define HANGS_MS		2000	/* delay while even KILL does not end it */
 #define READS_A_TURN	64
 #define LOOK_MS			3000
 #define MAX_MISSES		10
@@ -247,7 +248,10 @@ helper_ready(void)
 	}
 	if (!old_one_has_left())
 	{
-		retry_at = mono_now() + RETRY_MIN_MS * INT64CONST(1000);
+		/* it hangs: later than soon, so that jobs without a tool are claimed */
+		bool		hangs = mono_exceeds(leaving_since, mono_now(), 2 * LEAVE_MS);
+
+		retry_at = mono_now() + (hangs ? HANGS_MS : RETRY_MIN_MS) * INT64CONST(1000);
 		return false;
 	}
 	if (retry_at != DT_NOEND && retry_at > mono_now())
