@@ -437,6 +437,12 @@ claims_apply(Claims *claims)
 		apply(&claims->all[i]);
 }
 
+int
+claims_count(const Claims *claims)
+{
+	return claims->n;
+}
+
 void
 claims_retry(Claims *claims, bool (*alone) (Claims *claims))
 {

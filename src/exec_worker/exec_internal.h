@@ -196,6 +196,8 @@ extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
  * final: at exit; claims nothing and bounds lock waits.
  */
 extern void exec_turn(bool final);
+/* Returns when jobs in the slot may be claimed; the past: now. */
+extern MonoTime exec_claim_at(void);
 
 /* --- exec_claim.c: called in and after the transaction of exec_turn --- */
 typedef struct Claims Claims;
@@ -205,6 +207,7 @@ extern Claims *claims_make(void);
 extern int	claims_take(Claims *claims);
 /* Writes the claims. ledger NULL: jobq.queue is gone. */
 extern void claims_write(Claims *claims, Ledger *ledger);
+extern int	claims_count(const Claims *claims);
 extern void claims_apply(Claims *claims);
 extern void claims_retry(Claims *claims, bool (*alone) (Claims *one));
 

@@ -26,6 +26,9 @@
 #include "shared/wait_events.h"
 
 #define FINAL_TRIES		50		/* of 20 ms */
+#define CLAIM_DELAY_MS	1000	/* after an error before the first claim */
+
+static MonoTime claim_at = 0;
 
 typedef struct ExecTurn
 {
@@ -136,14 +139,21 @@ claim_alone(Claims *one)
 	return true;
 }
 
+MonoTime
+exec_claim_at(void)
+{
+	return claim_at;
+}
+
 void
 exec_turn(bool final)
 {
 	ExecTurn	turn = {.settlements = settlements_make(final), .take = true, .final = final};
+	bool		may_claim = !final && claim_at <= mono_now();
 
-	if (turn.settlements == NULL && (final || !exec_has_assigned()))
+	if (turn.settlements == NULL && (!may_claim || !exec_has_assigned()))
 		return;
-	if (!final)
+	if (may_claim)
 		turn.claims = claims_make();
 	if (exec_in_transaction(write_turn, &turn) == NULL)
 	{
@@ -156,6 +166,8 @@ exec_turn(bool final)
 	{
 		if (turn.settlements)
 			settlements_retry(turn.settlements, settle_alone, final);
+		else if (claims_count(turn.claims) == 0)
+			claim_at = mono_now() + CLAIM_DELAY_MS * INT64CONST(1000);	/* no job is to blame */
 		if (turn.claims)
 			claims_retry(turn.claims, claim_alone);
 	}

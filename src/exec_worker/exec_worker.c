@@ -252,7 +252,7 @@ next_turn_at(MonoTime now)
 
 	/* a lock wait in the turn consumed the latch of jobs assigned meanwhile */
 	if (exec_has_assigned())
-		at = Min(at, helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now);
+		at = Min(at, Max(helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now, exec_claim_at()));
 	at = Min(at, helper_replace_at());
 	if (is_idle())
 		at = Min(at, now + (exec_db->dispatcher.proc ? IDLE_MS : ALONE_MS) * INT64CONST(1000));
