@@ -230,6 +230,12 @@ extern void exec_type_started(ExecJob *job);
 extern bool exec_type_broken(ExecJob *job, JobType *type, const char *why, const char *reported, bool *first);
 
 /*
+ * Called after the transaction.  After a rollback, its faults are reported, and
+ * their types blocked, by the retry.
+ */
+extern void exec_types_settled(bool committed);
+
+/*
  * Forgets dropped types, and removes changed ones from health(). In a
  * transaction.
  */

@@ -478,6 +478,7 @@ settlements_apply(Settlements *settlements)
 {
 	int			i;
 
+	exec_types_settled(true);
 	for (i = 0; i < settlements->n; i++)
 		apply(&settlements->all[i]);
 }
@@ -489,6 +490,7 @@ settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *on
 	Settlements *one = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlements));
 	int			i;
 
+	exec_types_settled(false);
 	for (i = 0; i < settlements->n; i++)
 	{
 		ErrorData  *error;
@@ -497,7 +499,10 @@ settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *on
 		one->all[0] = settlements->all[i];
 		error = alone(one, final);
 		if (error)
+		{
+			exec_types_settled(false);
 			after_failure(one->all[0].job, error);
+		}
 	}
 }
 

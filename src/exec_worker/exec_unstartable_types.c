@@ -38,6 +38,10 @@ typedef struct BrokenType
 	pg_uuid_t	job;			/* of the last attempt */
 	char		why[160];
 	MonoTime	blocked_at;		/* time of the last block by the dispatcher */
+
+	/* of the open transaction, whose rollback takes it back */
+	bool		reporting;
+	bool		blocking;
 } BrokenType;
 
 static List *broken_types = NIL;
@@ -166,6 +170,7 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 	*first = is_new_fault(entry, x, why, reported);
 	if (entry == NULL)
 		entry = add_broken(type->id);
+	entry->reporting |= *first;
 	entry->broken = entry->shown = true;
 	entry->tool_hash = x->tool_hash;
 	entry->job = x->ref.id;
@@ -174,7 +179,25 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 	if (!mono_exceeds(entry->blocked_at, now, BLOCK_AGAIN_MS))
 		return false;
 	entry->blocked_at = now;
+	entry->blocking = true;
 	return true;
+}
+
+void
+exec_types_settled(bool committed)
+{
+	ListCell   *lc;
+
+	foreach(lc, broken_types)
+	{
+		BrokenType *entry = lfirst(lc);
+
+		if (entry->reporting && !committed)
+			entry->broken = false;	/* a new fault again */
+		if (entry->blocking && !committed)
+			entry->blocked_at = 0;
+		entry->reporting = entry->blocking = false;
+	}
 }
 
 void
