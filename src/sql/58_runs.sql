@@ -277,7 +277,7 @@ BEGIN
       LEFT JOIN jobq.job_types t ON t.name = e.s ->> 'job_type' AND t.dropped_at IS NULL
      WHERE (e.s ->> 'key') = ANY (keys)),
   edge AS MATERIALIZED (
-    SELECT c.id AS child, coalesce(p.id, o.id) AS parent, o.status,
+    SELECT c.id AS child, c.s ->> 'rule' AS rule, coalesce(p.id, o.id) AS parent, o.status,
            p.id IS NOT NULL OR coalesce(o.status IN ('pending', 'blocked', 'retry', 'running'), false) AS waits
       FROM step c, LATERAL jsonb_array_elements_text(CASE jsonb_typeof(c.s -> 'after') WHEN 'array' THEN c.s -> 'after' ELSE '[]' END) a(key)
       LEFT JOIN step p ON p.key = a.key
@@ -285,11 +285,10 @@ BEGIN
   waiting AS MATERIALIZED (
     -- a parent that has ended may decide alone, as for a task whose other parents end later
     SELECT p.child, p.parents, p.state,
-           CASE WHEN p.state & CASE s.s ->> 'rule' WHEN 'any' THEN 1 WHEN 'failed' THEN 2 ELSE 0 END > 0 THEN 0 ELSE p.n END AS n
-      FROM (SELECT e.child, array_agg(e.parent ORDER BY e.parent) AS parents, count(*) FILTER (WHERE e.waits) AS n,
+           CASE WHEN p.state & CASE p.rule WHEN 'any' THEN 1 WHEN 'failed' THEN 2 ELSE 0 END > 0 THEN 0 ELSE p.n END AS n
+      FROM (SELECT e.child, min(e.rule) AS rule, array_agg(e.parent ORDER BY e.parent) AS parents, count(*) FILTER (WHERE e.waits) AS n,
                    coalesce(bit_or(CASE e.status WHEN 'completed' THEN 1 WHEN 'error' THEN 2 WHEN 'cancelled' THEN 2 ELSE 0 END), 0) AS state
-              FROM edge e WHERE e.parent IS NOT NULL GROUP BY e.child) p
-      JOIN step s ON s.id = p.child),
+              FROM edge e WHERE e.parent IS NOT NULL GROUP BY e.child) p),
   task AS (
     INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
                             payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
@@ -301,8 +300,8 @@ BEGIN
            coalesce(w.n, 0), coalesce(w.state, 0), r.keep_until
       FROM step s LEFT JOIN waiting w ON w.child = s.id),
   dependency AS (
-    INSERT INTO jobq.dependencies (parent_id, child_id) 
-    SELECT e.parent, e.child FROM edge e JOIN waiting w ON w.child = e.child WHERE e.waits AND w.n > 0)
+    INSERT INTO jobq.dependencies (parent_id, child_id)
+    SELECT e.parent, e.child FROM edge e WHERE e.waits AND e.child <> ALL (ARRAY(SELECT w.child FROM waiting w WHERE w.n = 0)))
   SELECT array_agg(s.id ORDER BY s.n) FILTER (WHERE coalesce(w.n, 0) = 0), array_agg(s.id) INTO roots, added
     FROM step s LEFT JOIN waiting w ON w.child = s.id;
   PERFORM jobq_internal._admit_tasks(run.tenant, added), jobq_internal._tell_of_tasks(added);
@@ -1211,7 +1210,9 @@ BEGIN
   DELETE FROM jobq.runs o USING (
     SELECT r.id FROM jobq.runs r
      WHERE (r.keep_until < (SELECT clock_timestamp()) AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id)
-            AND (r.phase = 'ended' OR (r.phase = 'restarting' AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))))
+            -- a run whose row is there can be retried, or was since this query began
+            AND (r.phase = 'ended' OR (r.phase = 'restarting' AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id)
+                                       AND NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = r.id))))
         OR (r.version = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))
        FOR UPDATE SKIP LOCKED) f WHERE o.id = f.id;
   DELETE FROM jobq.workflows w USING jobq.job_types t

@@ -72,7 +72,9 @@ one(q{SELECT jobq.pause_job_type('given-up')});
 is(one("SELECT jobq.retry_workflow('$run')"), 't', 'its retry waits');
 is(one("SELECT jobq.cancel_job('$run')"), 't', 'and is cancelled');
 one("UPDATE jobq.runs SET keep_until = now() - interval '1 s' WHERE id = '$run'; SELECT jobq_internal._remove_old_runs()");
-is(one("SELECT count(*) FROM jobq.runs WHERE id = '$run'"), '0', 'its row goes with the others');
+is(one("SELECT phase FROM jobq.runs WHERE id = '$run'"), 'restarting', 'its row stays as long as its job: a retry must not start anew');
+one("DELETE FROM jobq.history WHERE id = '$run'; SELECT jobq_internal._remove_old_runs()");
+is(one("SELECT count(*) FROM jobq.runs WHERE id = '$run'"), '0', 'and goes then');
 
 # ---------- rows that have expired ----------
 
