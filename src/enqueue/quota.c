@@ -9,7 +9,8 @@
  * transactions: their inserts count, and jobs that they have deleted count
  * until they commit.  So no order of commits exceeds a quota.  A count misses
  * jobs that other sessions enqueue, without knowledge of the quota, between
- * the last look at the queue and the commit that sets it.
+ * the last look at the queue and the commit that sets it, and jobs whose row was
+ * written only by a set_tenant_quota that is rolled back.
  *
  * A number in shared memory, which rises with each job and never falls, saves
  * most counts: it is at least the true one.  Only when it reaches the quota are

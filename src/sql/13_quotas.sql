@@ -96,15 +96,13 @@ BEGIN
   DELETE FROM jobq.tenant_quotas t WHERE t.tenant = _set_tenant_quota.tenant;
   counts := coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute) IS NOT NULL;
   IF NOT counts THEN
-    DELETE FROM jobq.quota_jobs j WHERE j.tenant = _set_tenant_quota.tenant;
     PERFORM jobq_internal._forget_quota(_set_tenant_quota.tenant, true);
-    IF _set_tenant_quota.max_running IS NULL AND _set_tenant_quota.max_schedules IS NULL THEN
-      RETURN;
-    END IF;
   END IF;
-  INSERT INTO jobq.tenant_quotas (tenant, max_live, max_bytes, enqueues_per_minute, max_running, max_schedules)
-  VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute,
-          _set_tenant_quota.max_running, _set_tenant_quota.max_schedules);
+  IF counts OR coalesce(_set_tenant_quota.max_running, _set_tenant_quota.max_schedules) IS NOT NULL THEN
+    INSERT INTO jobq.tenant_quotas (tenant, max_live, max_bytes, enqueues_per_minute, max_running, max_schedules)
+    VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute,
+            _set_tenant_quota.max_running, _set_tenant_quota.max_schedules);
+  END IF;
   IF counts AND NOT jobq_internal._count_queue(_set_tenant_quota.tenant) THEN
     PERFORM jobq_internal._bad('53400',
       pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one',

@@ -53,9 +53,9 @@ wait_for_sql($node, "SELECT ($kept) = 'all completed 7, all error 100, few compl
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'all' AND completed_at IS NOT NULL AND payload = '{}'}), 7, 'the newest have stayed');
 
 # the option is off while jobs end
-$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": null}')});
-$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": 7}')});
-is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.counted_types c JOIN jobq.job_types j ON j.id = c.type_id WHERE j.name = 'all' AND c.done}), 0,
+is($node->safe_psql('postgres', q{BEGIN; DO $$ BEGIN PERFORM jobq.alter_job_type('all', options => '{"keep_completed_count": null}');
+  PERFORM jobq.alter_job_type('all', options => '{"keep_completed_count": 7}'); END $$;
+  SELECT count(*) FROM jobq.counted_types c JOIN jobq.job_types j ON j.id = c.type_id WHERE j.name = 'all' AND c.done; COMMIT}), 0,
 	'set again, it counts rows from before');
 
 # a table in use is skipped
