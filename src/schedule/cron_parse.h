@@ -112,7 +112,7 @@ take_word(Part *rest)
 	return word;
 }
 
-/* Takes a number of digits; -1 if there is none.  Large ones become INT32_MAX. */
+/* Takes a number of digits; -1 if there is none.  Large ones become UINT32_MAX. */
 static inline int64_t
 take_number(Part *rest)
 {
@@ -121,8 +121,8 @@ take_number(Part *rest)
 	while (rest->len > 0 && is_digit(rest->at[0]))
 	{
 		number = number * 10 + (rest->at[0] - '0');
-		if (number > INT32_MAX)
-			number = INT32_MAX;
+		if (number > UINT32_MAX)
+			number = UINT32_MAX;
 		rest->at++;
 		rest->len--;
 	}

@@ -18,8 +18,9 @@ CREATE FUNCTION jobq_internal._log_disk(path text, total_bytes int8, used_bytes 
 DECLARE
   before text := (SELECT d.level FROM jobq.disk_log d WHERE d.path = _log_disk.path ORDER BY d.ts DESC LIMIT 1);
 BEGIN
-  INSERT INTO jobq.disk_log (path, total_bytes, used_bytes, percent, level)
-  VALUES (_log_disk.path, _log_disk.total_bytes, _log_disk.used_bytes, _log_disk.percent, _log_disk.level);
+  -- all file systems of a pass have one time
+  INSERT INTO jobq.disk_log (ts, path, total_bytes, used_bytes, percent, level)
+  VALUES (transaction_timestamp(), _log_disk.path, _log_disk.total_bytes, _log_disk.used_bytes, _log_disk.percent, _log_disk.level);
   DELETE FROM jobq.disk_log d
    WHERE d.path = _log_disk.path
      AND d.ts <= (SELECT o.ts FROM jobq.disk_log o WHERE o.path = _log_disk.path

@@ -65,7 +65,8 @@ CREATE FUNCTION jobq_internal._pause_run(run uuid, reason text) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM FROM jobq.runs j WHERE j.id = run FOR UPDATE;  -- no run among its tasks starts meanwhile
-  UPDATE jobq.runs j SET paused = true, paused_reason = reason WHERE j.id = run AND j.phase = 'running' AND NOT j.paused;
+  UPDATE jobq.runs j SET paused = true, paused_reason = coalesce(reason, '')
+   WHERE j.id = run AND j.phase = 'running' AND NOT j.paused;
   IF NOT FOUND THEN
     RETURN false;
   END IF;

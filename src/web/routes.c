@@ -266,7 +266,7 @@ const Route route_table[] = {
 		" 'scheduled_for', t.scheduled_for, 'created_at', t.created_at, 'started_at', t.started_at, 'completed_at', t.completed_at,"
 		" 'error_code', t.error_code, 'error_msg', t.error_msg) ORDER BY t.id), '[]') FROM jobq.jobs t"
 		" WHERE t.workflow_id = r.id AND strpos(t.task_key, '.') = 0), 'maps', (SELECT coalesce(json_agg(m), '[]') FROM"
-		" (SELECT split_part(t.task_key, '.', 1) AS task_key, t.status, count(*) AS n, min(t.started_at) AS started_at,"
+		" (SELECT regexp_replace(t.task_key, '[.][0-9]+$', '') AS task_key, t.status, count(*) AS n, min(t.started_at) AS started_at,"
 		" max(t.completed_at) AS completed_at FROM jobq.jobs t WHERE t.workflow_id = r.id AND strpos(t.task_key, '.') > 0"
 		" GROUP BY 1, 2 ORDER BY 1, 2) m)) FROM jobq.workflow_runs r WHERE r.id = {id}",
 		.args = ARGS(PATH("id", ARG_UUID)),

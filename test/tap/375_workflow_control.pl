@@ -79,6 +79,7 @@ one(q{SELECT jobq.pause_job_type('pulled')});
 $run = start_run('row');
 wait_for_sql($node, "SELECT status = 'pending' FROM jobq.queue WHERE workflow_id = '$run' AND task_key = 'a'", 'a task waits');
 one("SELECT jobq.pause_workflow('$run')");
+is(one("SELECT paused_reason IS NOT NULL FROM jobq.workflow_runs WHERE id = '$run'"), 't', 'a pause without a reason is seen');
 is(one("SELECT status FROM jobq.queue WHERE workflow_id = '$run' AND task_key = 'a'"), 'blocked', 'a pause takes back what has not begun');
 one(q{SELECT jobq.resume_job_type('pulled')});
 is(one("SELECT count(*) FROM jobq.claim('{pulled}')"), '0', 'no claim gets it');

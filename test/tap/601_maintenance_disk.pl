@@ -64,6 +64,7 @@ foreach my $path ($data, "$data/pg_wal", "$tmp/space", $ENV{TMPDIR})
 }
 is_deeply([ split /\n/, $node->safe_psql('postgres', 'SELECT DISTINCT path FROM jobq.disk_log ORDER BY 1') ], [ sort @expected ],
 	'each file system once');
+is($node->safe_psql('postgres', 'SELECT count(DISTINCT ts) = count(*) / count(DISTINCT path) FROM jobq.disk_log'), 't', 'at the same time');
 is_deeply([ sort keys %{ disk() } ], [qw(level percent status)], 'members of the check');
 is(disk()->{status}, 'healthy', 'ok is healthy');
 

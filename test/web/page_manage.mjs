@@ -182,6 +182,32 @@ async function forms() {
   await submit(ann);
   await until(async () => Number(await scheduled()) === before + 3, 'the jobs of a backfill');
   ok(true, 'a backfill enqueues the jobs of its ticks');
+  await sql(`SET ROLE ann; SELECT jobq.schedule('halves', 'every 1 hour', 'archive', starts_at => '2026-03-01 10:30+00', options => '{"priority": 5, "max_attempts": 2}')`);
+  await ann.go('#/schedules/halves', 'Definition');
+  await ann.button('Backfill').click();
+  await dialog.getByLabel('From').fill('2026-03-01 10:30');
+  await dialog.getByLabel('To').fill('2026-03-01 11:30');
+  await submit(ann);
+  await dialog.getByText('Enqueue 2 jobs').waitFor();
+  ok(/10:30:00/.test(await dialog.innerText()) && /11:30:00/.test(await dialog.innerText()), 'those of an interval count from starts_at', await dialog.innerText());
+  await page.keyboard.press('Escape');
+  await ann.go('#/schedules/halves?edit=1', 'Its ticks');
+  await page.getByLabel('Options').fill('{"priority": 5}');
+  await ann.button('Save').click();
+  await untilSql(`SELECT options = '{"priority": 5}' FROM jobq.schedules WHERE name = 'halves'`);
+  ok(true, 'an option that is taken out of a schedule is gone');
+  await sql(`SELECT jobq.unschedule('halves')`);
+  await ann.go('#/schedules?new=1', 'Cron');
+  await page.getByLabel('Cron').fill('after 10 min');
+  await page.getByText('It follows the end of its last job').waitFor();
+  ok(true, 'the ticks of "after" have no list');
+
+  await ann.go('#/types/archive?edit=1', 'Review');
+  ok(await ann.button('Add').isDisabled(), 'no option is chosen');
+  await page.getByLabel('Add an option').selectOption('max_depth');
+  await ann.button('Add').click();
+  await page.locator('input:focus').waitFor();
+  ok(await page.getByLabel('max_depth').evaluate((field) => field === document.activeElement), 'an option that is added has the focus');
 
   await sql(`SELECT jobq.schedule('leaving', '@yearly', 'archive', tenant => 'leaver'), jobq.enqueue('archive', tenant => 'leaver'), jobq.enqueue('archive', tenant => 'leaver/eu')`);
   await ann.go('#/tenants/leaver', 'Quota');

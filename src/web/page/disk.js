@@ -20,6 +20,6 @@ export function collect(readings) {
 
 export function Disk({ api }) {
   return h(Remote, { api, path: '../../admin/resources/disk', every: EVERY_MS }, ({ readings }) => (readings.length
-    ? h(Plot, { title: 'Disk in use', ...collect(readings), format: (v) => `${Math.round(v)}%` })
+    ? h(Plot, { title: 'Disk in use', ...collect(readings), format: (v) => (v === null ? '–' : `${Math.round(v)}%`) })
     : h(Empty, null, 'No reading yet: maintenance reads the disks once a minute.')));
 }

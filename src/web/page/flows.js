@@ -41,7 +41,7 @@ const runColumns = [
   { key: 'tasks', title: 'Tasks over', class: 'nobr', render: (r) => h(Tasks, { run: r }) },
   { key: 'current', title: 'Now at, or error', class: 'brief',
     render: (r) => (r.error_msg ? h('span', { class: r.status === 'error' ? 'bad' : '' }, r.error_msg)
-      : r.paused_reason ?? r.current_task_key ?? faint('–')) },
+      : r.paused_reason || r.current_task_key || faint('–')) },
   { key: 'tenant', title: 'Tenant', class: 'opt', render: (r) => r.tenant ?? faint('–') },
   { key: 'created_at', title: 'Created', class: 'nobr roomy', render: (r) => h(Time, { at: r.created_at }) },
   {

@@ -133,7 +133,7 @@ function Notes({ run }) {
   const live = !ended.has(run.status);
   return h(Fragment, null,
     live && run.paused_reason !== null && h('div', { class: 'note warn' }, h(Icon, { name: 'pause' }),
-      h('span', null, 'Paused: ', run.paused_reason)),
+      h('span', null, run.paused_reason ? `Paused: ${run.paused_reason}` : 'Paused')),
     run.error_msg && h('div', { class: `note ${run.status === 'error' ? 'bad' : ''}` },
       h(Icon, { name: run.status === 'error' ? 'cross' : 'ban' }),
       h('span', null, run.error_code && h('code', null, run.error_code, ' '), run.error_msg)));

@@ -29,9 +29,9 @@ export function spanOf(facts) {
 
 /* Counts of a map's tasks by status, and of what undid a step. */
 function countsOf(maps, step) {
-  const rows = maps.filter((row) => row.task_key === step.key);
-  const counts = Object.fromEntries(rows.map((row) => [row.status, row.n]));
-  return rows.length ? { [step.map ? 'counts' : 'undone']: counts } : {};
+  const of = (key) => Object.fromEntries(maps.filter((row) => row.task_key === key).map((row) => [row.status, row.n]));
+  const [counts, undone] = [of(step.key), of(`${step.key}.undo`)];
+  return { ...(Object.keys(counts).length && { counts }), ...(Object.keys(undone).length && { undone }) };
 }
 
 /* Returns what a step that has not begun waits for, in words. */
@@ -68,7 +68,7 @@ function undone(step) {
 function lineOf(step, byKey, paused) {
   const took = spanOf(step.facts);
   if (step.counts) {
-    return members(step.counts).join(', ');
+    return members(step.counts).join(', ') + undone(step);
   }
   switch (step.status) {
     case 'blocked': return waits(step, byKey, paused);

@@ -39,8 +39,8 @@ class Preview extends Component {
     this.abort?.abort();
     const abort = new AbortController();
     this.abort = abort;
-    if (!cron) {
-      this.setState({ ticks: null, problem: null });
+    if (!cron || /^\s*@?after\b/i.test(cron)) {
+      this.setState({ ticks: cron ? [] : null, problem: null });
       return;
     }
     try {
@@ -102,6 +102,10 @@ export default function Edit({ api, schedule, done, local }) {
     }
     const reset = Object.keys(changed).filter((name) => changed[name] === null);
     const given = Object.fromEntries(Object.entries(changed).filter(([, value]) => value !== null));
+    if (given.options && typeof given.options === 'object' && !Array.isArray(given.options)) {
+      /* the server keeps options that are not named */
+      given.options = { ...Object.fromEntries(Object.keys(schedule.options).map((key) => [key, null])), ...given.options };
+    }
     if (Object.keys(changed).length) {
       await api.patch(['schedules', schedule.name],
         { ...given, reset: reset.length ? reset : undefined, tenant: schedule.tenant ?? undefined });

@@ -76,14 +76,26 @@ async function drop(api, s) {
   }
 }
 
+/*
+ * The next n ticks of a schedule after a time. An interval counts from starts_at;
+ * next_runs, which knows no schedule, counts from 1970.
+ */
+async function ticksAfter(api, s, n, since = now()) {
+  const from = Math.max(since, s.starts_at ? millis(s.starts_at) - 1 : -Infinity);
+  const { items } = await api.get('next_runs', { cron: s.cron, timezone: s.timezone, n, since: new Date(from).toISOString() });
+  let ticks = items.map(millis);
+  if (s.starts_at && ticks.length > 1 && !s.cron.includes(';') && /^\s*(@?every\b|\d[\d.:]*\s*[a-z])/i.test(s.cron)) {
+    const step = ticks[1] - ticks[0];
+    const origin = Math.ceil(millis(s.starts_at) / 1000) * 1000;
+    ticks = ticks.map((t, i) => origin + (Math.floor((from - origin) / step) + 1 + i) * step);
+  }
+  return ticks.filter((t) => !s.ends_at || t <= millis(s.ends_at));
+}
+
 /* The ticks of a schedule from one time to another, as the backfill counts them. */
 async function ticksOf(api, s, since, until, most) {
-  const from = Math.max(millis(since), s.starts_at ? millis(s.starts_at) : -Infinity);
-  const to = Math.min(millis(until), s.ends_at ? millis(s.ends_at) : Infinity);
-  const before = new Date(from - 1).toISOString();
-  const { items } = await api.get('next_runs', { cron: s.cron, timezone: s.timezone, since: before,
-    n: Math.min(most + 1, 10000) });
-  return items.filter((tick) => millis(tick) <= to);
+  const ticks = await ticksAfter(api, s, Math.min(most + 1, 10000), millis(since) - 1);
+  return ticks.filter((tick) => tick <= millis(until));
 }
 
 /* Asks for a time, counts the ticks, and enqueues their jobs when they are agreed to. */
@@ -104,14 +116,11 @@ async function backfill(api, s, again) {
   }
   const { ticks, ...values } = found;
   const most = values.max_runs ?? BACKFILL;
-  const anchored = /^\s*@?every/i.test(s.cron) && s.starts_at;
   const done = await ask({
     title: ticks.length > most ? `More than ${num(most)} ticks` : `Enqueue ${plural(ticks.length, 'job')}`,
     submit: 'Enqueue',
-    text: [ticks.length > most ? 'The server refuses so many; choose a shorter time or a greater maximum.'
+    text: ticks.length > most ? 'The server refuses so many; choose a shorter time or a greater maximum.'
       : `Of ${s.job_type}, all at once, the oldest first.`,
-    anchored ? 'The number is right; the times below are counted from 1970, those of the jobs from starts_at.'
-      : null].filter(Boolean),
     children: h(TickList, { ticks, timezone: s.timezone }),
     run: () => api.post(['schedules', s.name, 'backfill'], { ...values, tenant: s.tenant ?? undefined }),
   });
@@ -158,7 +167,7 @@ function knownTicks(s, length) {
   if (!s.next_tick) {
     return [];
   }
-  const every = /^\s*@?every\s+(\d+)\s*([smhd])/i.exec(s.cron);
+  const every = /^\s*@?every\s+(\d+)\s*([smhd])[a-z]*\s*$/i.exec(s.cron);
   const step = every ? every[1] * { s: 1, m: 60, h: 3600, d: 86400 }[every[2].toLowerCase()] * 1000 : 0;
   const first = millis(s.next_tick);
   const n = step ? Math.min(BAND + 1, Math.floor((now() + length - first) / step) + 1) : 1;
@@ -178,6 +187,8 @@ function Line({ schedule, span, ticks }) {
       : list.map((tick) => h('span', { key: tick, class: 'tick', style: { left: left(tick) } })));
 }
 
+const ticksKey = (s) => [s.cron, s.timezone, s.starts_at, s.ends_at].join(' ');
+
 class List extends Component {
   constructor(props) {
     super(props);
@@ -187,12 +198,11 @@ class List extends Component {
   /* Ticks of cron fields are asked for when all are wanted: one request an expression. */
   async allTicks(items) {
     const wanted = new Map(items.filter((s) => s.status === 'active' && !isAfter(s))
-      .map((s) => [`${s.cron} ${s.timezone}`, s]));
+      .map((s) => [ticksKey(s), s]));
     for (const [key, s] of [...wanted].slice(0, 40)) {
       if (!this.state.ticks[key]) {
         try {
-          const { items: ticks } = await this.props.api.get('next_runs',
-            { cron: s.cron, timezone: s.timezone, n: BAND + 1 });
+          const ticks = await ticksAfter(this.props.api, s, BAND + 1);
           this.setState((state) => ({ ticks: { ...state.ticks, [key]: ticks } }));
         } catch {
           return; /* the line keeps the next tick */
@@ -215,7 +225,7 @@ class List extends Component {
         render: (s) => h('a', { href: link(['types', s.job_type]) }, s.job_type) },
       { key: 'next_tick', title: 'Next', class: 'nobr', sort: (s) => s.next_tick, render: (s) => h(Next, { schedule: s }) },
       { key: 'line', title: h(Scale, { span }), class: 'timeline opt',
-        render: (s) => h(Line, { schedule: s, span, ticks: this.state.ticks[`${s.cron} ${s.timezone}`] }) },
+        render: (s) => h(Line, { schedule: s, span, ticks: this.state.ticks[ticksKey(s)] }) },
       { key: 'last_tick', title: 'Last', class: 'nobr', sort: (s) => s.last_tick,
         render: (s) => (s.last_job_id && s.last_tick
           ? h('a', { href: link(['jobs', s.last_job_id]) }, h(Time, { at: s.last_tick })) : h(Time, { at: s.last_tick })) },
@@ -270,8 +280,6 @@ function lateness(job) {
   return begun ? Math.max(0, (millis(begun) - Math.max(millis(tickOf(job)), 0)) / 1000) : null;
 }
 
-const backfilled = (job) => millis(job.created_at) - millis(tickOf(job)) > 60000;
-
 /* Last runs and next ticks on one line, now in the middle. */
 function Ribbon({ runs, ticks, timezone }) {
   const present = now();
@@ -295,7 +303,7 @@ const runColumns = [
   { key: 'tick', title: 'Tick', class: 'nobr', render: (j) => h('span', { title: utc(tickOf(j)) },
     h(Time, { at: tickOf(j) })) },
   { key: 'status', title: 'Outcome', render: (j) => h(Status, { status: j.status }) },
-  { key: 'late', title: 'Late', class: 'n', render: (j) => (backfilled(j) ? faint('backfill') : duration(lateness(j))) },
+  { key: 'late', title: 'Late', class: 'n', render: (j) => duration(lateness(j)) },
   { key: 'took', title: 'Ran', class: 'n', render: (j) => (j.started_at && j.completed_at
     ? duration((millis(j.completed_at) - millis(j.started_at)) / 1000) : faint('–')) },
   { key: 'attempts', title: 'Attempts', class: 'n opt' },
@@ -328,9 +336,7 @@ class Times extends Component {
       return;
     }
     try {
-      const first = s.next_tick ? new Date(millis(s.next_tick) - 1).toISOString() : undefined;
-      const { items } = await api.get('next_runs', { cron: s.cron, timezone: s.timezone, n: 24, since: first });
-      this.setState({ ticks: items.filter((t) => !s.ends_at || millis(t) <= millis(s.ends_at)), problem: null });
+      this.setState({ ticks: await ticksAfter(api, s, 24, s.next_tick ? millis(s.next_tick) - 1 : now()), problem: null });
     } catch (problem) {
       this.setState({ problem });
     }

@@ -136,9 +136,12 @@ class SettingsForm extends Form {
   chooser(kind) {
     const used = new Set(this.own.map((field) => field.name));
     const names = [...(optionNames[kind] || []), ...optionNames.all].filter((name) => !used.has(OPTION + name)).sort();
+    const chosen = names.includes(this.state.more) ? this.state.more : '';
     return h('div', { class: 'field' }, h('label', { for: `${this.prefix}more` }, 'Add an option'),
-      h('select', { id: `${this.prefix}more`, value: '', onChange: (event) => this.add(event.target.value) },
-        h('option', { value: '' }, 'choose …'), names.map((name) => h('option', { key: name, value: name }, name))));
+      h('span', null,
+        h('select', { id: `${this.prefix}more`, value: chosen, onChange: (event) => this.setState({ more: event.target.value }) },
+          h('option', { value: '' }, 'choose …'), names.map((name) => h('option', { key: name, value: name }, name))), ' ',
+        h(Button, { disabled: !chosen, onClick: () => this.add(chosen) }, 'Add')));
   }
 
   render({ kind, cancel, submit, head }, { problem, busy }) {

@@ -103,7 +103,7 @@ export class Trends extends Component {
         }, s.name))),
         marks.length > 0 && h('span', { class: 'faint' }, 'dashed lines: ', h('a', { href: link('alerts') }, 'alerts'), ' and ', h('a', { href: link('audit') }, 'management calls'))),
       h('div', { class: 'plots' },
-        plot('Jobs per second', [{ label: 'in', color: '--muted', values: series.in }, { label: 'out', color: '--accent', values: series.out, fill: true }], short),
+        plot('Jobs per second', [{ label: 'in', color: '--muted', values: series.in }, { label: 'completed', color: '--accent', values: series.out, fill: true }], short),
         plot('Failures per second', [{ label: 'failed', color: '--warn', values: series.failed, fill: true }, { label: 'dead', color: '--bad', values: series.died }], short),
         plot('Wait, 95% of starts within', [{ label: 'wait', color: '--accent', values: series.p95, fill: true }], duration, 's')));
   }

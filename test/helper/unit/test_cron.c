@@ -210,6 +210,7 @@ static void
 check_others(void)
 {
 	use_zone("UTC");
+	CHECK(next_of("every 3000000000s", 0) == INT64_C(3000000000), "a long interval");
 	CHECK(next_of("every 90s", 89) == 90 && next_of("@every 90s", 90) == 180 && next_of("90 seconds", -1) == 0,
 		  "intervals count from 1970");
 	CHECK(next_of("1h30m", 0) == 5400 && next_of("1 day 02:00", 0) == 93600 && next_of("1.5 hours", 0) == 5400,
