@@ -277,8 +277,9 @@ jobq_reads_event(PG_FUNCTION_ARGS)
 
 	if (access_is_free(role))
 		PG_RETURN_BOOL(true);
-	PG_RETURN_BOOL(access_may(role, ACCESS_READ, TEXT_OR_NULL(0),
-							  PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
+	if (PG_ARGISNULL(1))		/* of a signal: its error may name rows of any tenant */
+		PG_RETURN_BOOL(access_may_everywhere(role, ACCESS_READ, NULL));
+	PG_RETURN_BOOL(access_may(role, ACCESS_READ, TEXT_OR_NULL(0), text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
 /*

@@ -28,12 +28,12 @@ static List *pieces = NIL;	/* of BreakerChange */
 
 /*
  * True if jobq broke off the attempt: such an end proves nothing about the
- * type.
+ * type.  A client or a tool may give the same code.
  */
 static bool
 is_fault_of_system(const Outcome *o)
 {
-	return o->code != NULL && (strcmp(o->code, "server_crash") == 0 || strcmp(o->code, "helper_lost") == 0);
+	return !o->code_given && o->code != NULL && (strcmp(o->code, "server_crash") == 0 || strcmp(o->code, "helper_lost") == 0);
 }
 
 void

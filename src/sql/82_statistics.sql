@@ -31,7 +31,7 @@ CREATE VIEW jobq.stat_workers AS
   SELECT w.* FROM jobq_internal._stat_workers() w
   UNION ALL
   SELECT 'pull', NULL, q.worker, q.node, NULL, 'busy', q.id, t.name, q.attempts, q.started_at,
-         q.started_at + coalesce(q.timeout, t.timeout), q.lease_expires_at
+         q.started_at + nullif(coalesce(q.timeout, t.timeout), '0'), q.lease_expires_at
     FROM found q JOIN jobq.job_types t ON t.id = q.type_id
    WHERE q.status = 'running' AND q.lease_token IS NOT NULL AND NOT t.is_workflow;
 

@@ -313,6 +313,11 @@ jobq_log_event(PG_FUNCTION_ARGS)
 		PG_RETURN_VOID();
 	}
 	run = need_run("log_event");
+	if (list_length(run->log) > ATTEMPT_EVENTS)
+	{
+		read_event(fcinfo, &event);	/* for its errors, in the caller's memory */
+		PG_RETURN_VOID();
+	}
 	old = MemoryContextSwitchTo(run->context);
 	event.ts = GetCurrentTimestamp();
 	read_event(fcinfo, &event);

@@ -24,6 +24,7 @@
 static HTAB *targets = NULL;
 static MemoryContext targets_context = NULL;
 static bool targets_stale = true;
+static bool targets_allow;		/* jobq.allow_superuser_handlers, as they were checked */
 static uint64 targets_generation = 0;
 
 static void
@@ -54,6 +55,7 @@ reset_targets(void)
 	ctl.hcxt = targets_context;
 	targets = hash_create("jobq handlers", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	targets_stale = false;
+	targets_allow = jobq_allow_superuser_handlers;
 	targets_generation = job_types_generation();
 }
 
@@ -99,7 +101,7 @@ handler_target(JobType *type)
 	Target	   *target;
 	bool		found;
 
-	if (targets_stale || targets_generation != job_types_generation())
+	if (targets_stale || targets_allow != jobq_allow_superuser_handlers || targets_generation != job_types_generation())
 		reset_targets();
 	target = hash_search(targets, &type->id, HASH_ENTER, &found);
 	if (!found)

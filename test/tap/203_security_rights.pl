@@ -124,6 +124,13 @@ in_both_cases('handler replaced by a procedure', 'DROP FUNCTION handlers.note;
   'INSERT INTO public.ledger SELECT id, current_user FROM jobq.current_job()'});
 # a new session has the setting once the postmaster has reloaded it
 in_both_cases('superuser handlers forbidden', sub { allow_superusers('off') }, sub { ends($_[0], 'error 1 42501', $_[1]) }, sub { allow_superusers('on') });
+sql('ALTER ROLE tenant SUPERUSER');
+ends(enqueue('note'), 'completed 1', 'a superuser handler runs');
+sql('ALTER SYSTEM SET jobq.allow_superuser_handlers = off');
+$node->reload;
+wait_for_sql($node, q{SELECT current_setting('jobq.allow_superuser_handlers') = 'off'}, 'they are forbidden');
+ends(enqueue('note'), 'error 1 42501', 'a worker that has run one refuses it');
+allow_superusers('on');
 
 # ---------- the role ----------
 

@@ -148,6 +148,20 @@ foreach my $level (qw(debug info warning error))
 $job = run_job($node, 'logs', '{"level": "fatal"}');
 is("$job->{status} $job->{error_code}", 'error 22023', 'no other level');
 like($job->{error_msg}, qr/argument "level": "fatal"/, 'the message names argument and value');
+# More events than an attempt has take no memory.
+sql(<<'END');
+CREATE FUNCTION chats(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  before numeric;
+BEGIN
+  PERFORM jobq.log_event('x') FROM generate_series(1, 10001);
+  SELECT sum(total_bytes) INTO before FROM pg_backend_memory_contexts;
+  PERFORM jobq.log_event(repeat('x', 1000)) FROM generate_series(1, 20000);
+  RETURN (SELECT to_jsonb(sum(total_bytes) - before < 5000000) FROM pg_backend_memory_contexts);
+END $$;
+SELECT jobq.create_job_type('chats', 'chats(jsonb)', max_attempts => 1)
+END
+is(sql(sprintf q{SELECT result FROM jobq.jobs WHERE id = '%s'}, run_job($node, 'chats')->{id}), 'true', 'events beyond the 10,000th');
 
 # ---------- handlers of superusers ----------
 

@@ -197,6 +197,8 @@ is(scalar_of(active('flagged')), 'f', 'the signal stays');
 is(scalar_of("SELECT string_agg(message, '; ' ORDER BY id) FROM jobq.events WHERE type = 'signal_failed'"),
 	join('; ', map { "the condition of signal \"flagged\": $_" } 'it is NULL', 'it has more than one row', 'relation "flag" does not exist (42P01)'),
 	'an event when a problem begins, and one only');
+scalar_of("CREATE ROLE untenanted; SELECT jobq.grant_access('untenanted', 'read', tenant => '')");
+is(scalar_of("SET ROLE untenanted; SELECT count(*) FROM jobq.events WHERE type = 'signal_failed'"), '0', 'not for readers of jobs without a tenant');
 is(scalar_of("SELECT s->>'status' || ' ' || (s->>'message') FROM (SELECT jobq.health()->'checks'->'signals') h(s)"),
 	'degraded the condition of signal "flagged": relation "flag" does not exist (42P01)', 'health() is degraded');
 scalar_of("SELECT jobq.drop_signal('flagged', force => true)");

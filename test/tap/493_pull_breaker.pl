@@ -77,5 +77,8 @@ is(one(q{SELECT jobq.health()->'checks' ? 'breakers'}), 'f', 'health() has no su
 is(one(q{SELECT sum(attempts) FROM jobq.jobs WHERE status IN ('pending', 'retry')}) + one(q{SELECT count(*) FROM jobq.events WHERE type = 'snoozed'}),
 	one(q{SELECT count(*) FROM jobq.jobs j JOIN jobq.events e ON e.job_id = j.id WHERE e.type = 'failed' AND j.status IN ('pending', 'retry')}),
 	'no job is charged for the breaker');
+one(q{SELECT jobq.create_job_type('theirs', max_attempts => 9, options => '{"breaker": {"failures": 1, "pause": "1 hour"}}'), jobq.enqueue('theirs')});
+one(q{SELECT jobq.fail(id, lease_token, 'x', error_code => 'helper_lost') FROM jobq.claim('{theirs}', wait => '10s')});
+wait_for_sql($node, q{SELECT jobq.health()->'checks' ? 'breakers'}, 'a failure counts whatever code a client gives');
 $s->quit;
 done_testing();

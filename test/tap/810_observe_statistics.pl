@@ -158,6 +158,10 @@ my $claimed = scalar_of(q{SELECT jobq.enqueue('pulled'); SELECT id || ' ' || lea
 my (undef, $job, $token) = split /\s+/, $claimed;
 is(stats('pulled', 'pending, running, started'), '0|1|1', 'a claim');
 is(scalar_of(q{SELECT kind, worker, state FROM jobq.stat_workers WHERE job_type = 'pulled'}), 'pull|w|busy', 'is in stat_workers');
+scalar_of(q{SELECT jobq.create_job_type('endless', timeout => '0'), jobq.enqueue('endless')});
+is(scalar_of(q{SELECT count(*) FROM jobq.claim('{endless}', wait => '10s'); SELECT deadline IS NULL FROM jobq.stat_workers WHERE job_type = 'endless';
+  SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE lease_token IS NOT NULL AND timeout IS NULL AND type_id = (SELECT id FROM jobq.job_types WHERE name = 'endless')}),
+	"1\nt\nt", 'a job without a timeout has no deadline');
 scalar_of(q{SELECT jobq.enqueue('pulled', delay => '1h') FROM generate_series(1, 5)});
 is(scalar_of(<<'END'), "1\n1", 'which reads no other row of the queue: it may have millions');
 BEGIN;
