@@ -405,7 +405,14 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 		if (burst == 0)
 			size = Max(size, Min(rate->window->n + Max(rate->pending, 0), JOBQ_MAX_RATE));
 		if (rate->window->size != size && !resize(rate->window, size))
+		{
 			rate->no_window = no_room;
+			if (rate->window->size == 0)	/* a bucket's has no place for a start: rate->missed counts them */
+			{
+				drop_window(type_id, name);
+				rate->window = NULL;
+			}
+		}
 	}
 	else if (!past_can_be_read(rate))
 		rate->no_window = past_locked;

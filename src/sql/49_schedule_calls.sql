@@ -77,7 +77,9 @@ DECLARE
   new jobq.schedules;
   of_caller text := coalesce(jobq_internal._schedule_right(caller, old.tenant, old.job_type, old.owner_oid), 'none');
 BEGIN
-  IF of_caller NOT IN ('own', 'admin') THEN
+  IF old.id IS NULL THEN
+    RETURN false;
+  ELSIF of_caller NOT IN ('own', 'admin') THEN
     PERFORM jobq_internal._bad('42501', format('must be owner of schedule "%s"', s.name));
   END IF;
   old := jobq_internal._lock_schedule(caller, s.name, s.tenant);

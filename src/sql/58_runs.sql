@@ -594,18 +594,21 @@ END $$;
 CREATE FUNCTION jobq_internal._look_at_ready(run uuid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  seen uuid[] := ARRAY(
+    SELECT t.id FROM (SELECT q.id FROM jobq.queue q
+                       WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0
+                         AND q.after_state < 4 OFFSET 0) t ORDER BY t.id LIMIT 100);
+  -- one that changes meanwhile is left out
   tasks uuid[] := ARRAY(
     SELECT l.id
-      FROM (SELECT t.id FROM (SELECT q.id FROM jobq.queue q
-                               WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0
-                                 AND q.after_state < 4 OFFSET 0) t ORDER BY t.id LIMIT 100) i,
+      FROM unnest(seen) i(id),
            LATERAL (SELECT o.id FROM jobq.queue o
                      WHERE o.id = i.id AND o.status = 'blocked' AND o.waiting_for = 0 AND o.after_state < 4 OFFSET 0 FOR UPDATE) l);
 BEGIN
   IF tasks <> '{}' THEN
     PERFORM jobq_internal._ready(tasks);
   END IF;
-  IF cardinality(tasks) = 100 THEN
+  IF cardinality(seen) = 100 THEN
     PERFORM jobq_internal._look_again(run);
   END IF;
 END $$;

@@ -126,7 +126,8 @@ open_queue_indexes(Table *t)
 	int			n = list_length(indexes);
 	ListCell   *lc;
 
-	t->closed = rare_indexes(indexes);
+	/* a copy: a handler may open the table again, after a REINDEX */
+	t->closed = list_copy(rare_indexes(indexes));
 	t->rri->ri_NumIndices = 0;
 	t->rri->ri_IndexRelationDescs = palloc(sizeof(Relation) * n);
 	t->rri->ri_IndexRelationInfo = palloc(sizeof(IndexInfo *) * n);

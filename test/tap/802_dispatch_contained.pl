@@ -153,6 +153,27 @@ $reindex->query_until(qr/rebuilt/, '');
 is($manager->{stderr} . $reindex->{stderr}, '', 'and the index rebuilt: no deadlock');
 $_->quit foreach $gate, $manager, $reindex;
 
+# A REINDEX CONCURRENTLY comes between a handler's start and its enqueue: its own row keeps all indexes.
+sql('CREATE TABLE seen (n int)', q{CREATE FUNCTION child_then_fails(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(43);
+  INSERT INTO public.seen VALUES (1);
+  PERFORM jobq.enqueue('plain', delay => '1 day');
+  RAISE 'told to';
+END $$}, q{SELECT jobq.create_job_type('childs', 'child_then_fails(jsonb)', backoff_base => '1h')});
+my ($holder, $rebuild) = map { $node->background_psql('postgres') } 1 .. 2;
+$holder->query_safe('SELECT pg_advisory_lock(43)');
+my $child = sql(q{SELECT jobq.enqueue('childs')});
+wait_true("SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq sql worker' AND wait_event = 'advisory'", 'a handler waits');
+$rebuild->query_until(qr/begun/, "\\echo begun\nREINDEX INDEX CONCURRENTLY jobq.queue_failed;\n\\echo rebuilt\n");
+wait_true("SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^REINDEX' AND wait_event_type = 'Lock'", 'REINDEX CONCURRENTLY waits for it');
+$holder->query_safe('SELECT pg_advisory_unlock(43)');
+wait_status($node, 'postgres', $child, 'retry', 'it has enqueued, and failed');
+$rebuild->query_until(qr/rebuilt/, '');
+is(sql("SELECT error_msg FROM jobq.jobs WHERE id = '$child'"), 'told to', 'by its own error');
+is(sql("SET enable_seqscan = off; SELECT count(*) FROM jobq.queue WHERE error_msg IS NOT NULL"), 1, 'and the index has its row');
+$_->quit foreach $holder, $rebuild;
+
 $node->stop;
 my ($log) = slurp_file($node->logfile) =~ /\A(.*)received fast shutdown request/s;
 unlike($log, qr/terminated by signal|PANIC|TRAP:|jobq dispatcher.*exited with exit code/, 'no process has crashed');

@@ -462,6 +462,10 @@ check_pool(int cases)
 		  "it can't grow, and never counts by a window that is too small");
 	load(2, 10000, SECOND, 20);
 	CHECK(rates[2].no_window == NULL && start_all(&rates[2], 100) == 20, "a bucket needs one block");
+	rate_take(&rates[2]);
+	load(2, 10000, SECOND, 0);
+	rate_note(&rates[2], clock_now);
+	CHECK(rates[2].no_window != NULL && rates[2].missed == 1 && no_block_is_lost(), "a start of a bucket that can't become a window");
 	rates_drop_unused(is_first);
 	CHECK(no_block_is_lost() && blocks_of(&JobqShmem->dbs[0]) == 157, "windows that nothing uses are freed");
 	CHECK(start_all(&rates[0], 20000) == 10000 - 5, "the other one has its starts");
