@@ -87,7 +87,7 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, Job *predeces
 		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), inserted ? id : NULL, true);
 	if (!inserted)
 	{
-		unique_wait(&e->queue, key, successor);
+		(void) unique_wait(&e->queue, key, successor);
 		return false;
 	}
 	stored(e, request, values, nulls, id);
@@ -139,6 +139,8 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 				continue;
 			predecessor = &job;
 		}
+		else if (unique_wait(&e->queue, &key, true))
+			continue;			/* a job was being queued behind one that has ended */
 		if (insert_unique(e, request, &key, predecessor, id))
 			return true;
 	}

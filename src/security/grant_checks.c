@@ -277,7 +277,7 @@ jobq_reads_event(PG_FUNCTION_ARGS)
 
 	if (access_is_free(role))
 		PG_RETURN_BOOL(true);
-	if (PG_ARGISNULL(1))		/* of a signal: its error may name rows of any tenant */
+	if (PG_ARGISNULL(1))		/* of a signal, whose error may name rows of any tenant, or of a partition */
 		PG_RETURN_BOOL(access_may_everywhere(role, ACCESS_READ, NULL));
 	PG_RETURN_BOOL(access_may(role, ACCESS_READ, TEXT_OR_NULL(0), text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }

@@ -5,8 +5,8 @@
  * Tables are opened when the first row needs them and closed before commit.
  * The finished jobs of a batch are moved at its end, by one insert of many
  * rows: one WAL record and one search for room per page.  Until then such a
- * job is still in the queue, locked by this process, and every session sees it
- * as running, also the handlers that run after it in the batch.  A job with a
+ * job is still in the queue, locked by this process, and other sessions see it
+ * as running.  A job with a
  * unique key is moved at once: a later handler that enqueues the key must find
  * it free. Events are gathered in the same way.
  */

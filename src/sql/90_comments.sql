@@ -1113,7 +1113,7 @@ COMMENT ON COLUMN jobq.runs.keep_until IS 'time until which rows of its tasks st
 COMMENT ON COLUMN jobq.runs.phase IS 'running, failing, cancelling, compensating, restarting or ended';
 COMMENT ON COLUMN jobq.runs.failure IS 'code and message of a run that does not complete';
 COMMENT ON COLUMN jobq.runs.paused IS 'no task of it starts';
-COMMENT ON COLUMN jobq.runs.paused_reason IS 'reason given to jobq.pause_workflow';
+COMMENT ON COLUMN jobq.runs.paused_reason IS 'reason given to jobq.pause_workflow, "" without one';
 COMMENT ON COLUMN jobq.runs.added IS 'steps of jobq.add_tasks';
 COMMENT ON COLUMN jobq.runs.events IS 'data of the events sent so far, by name';
 COMMENT ON COLUMN jobq.runs.compensated IS 'its completed steps were undone: it is not retried';
@@ -1139,7 +1139,7 @@ COMMENT ON COLUMN jobq.workflow_runs.result IS 'output of the run';
 COMMENT ON COLUMN jobq.workflow_runs.error_code IS 'task_failed, timeout, bad_input or a SQLSTATE';
 COMMENT ON COLUMN jobq.workflow_runs.error_msg IS 'message of the failure or reason of the cancel';
 COMMENT ON COLUMN jobq.workflow_runs.tenant IS 'tenant of the run and its tasks';
-COMMENT ON COLUMN jobq.workflow_runs.paused_reason IS 'reason given to jobq.pause_workflow';
+COMMENT ON COLUMN jobq.workflow_runs.paused_reason IS 'reason given to jobq.pause_workflow, "" without one; NULL: the run is not paused';
 COMMENT ON COLUMN jobq.workflow_runs.scheduled_for IS 'time at which it was due';
 COMMENT ON COLUMN jobq.workflow_runs.deadline IS 'time at which its live tasks are cancelled';
 COMMENT ON COLUMN jobq.workflow_runs.created_at IS 'time of the enqueue';

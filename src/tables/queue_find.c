@@ -5,8 +5,9 @@
  * A management call may wait for another transaction that holds the job's row,
  * but never for a handler.  A job runs when its row says so or when an
  * executor has begun it (its slot says so before it locks the row).  Then the
- * answer is LOCK_BUSY, also while the row's lock is free, or is this
- * transaction's: a handler may name its own job.
+ * answer is LOCK_BUSY.  A handler can lock the earlier jobs of its own batch:
+ * the settlement of a job that it has changed raises 40001, and each of them
+ * runs again alone.
  */
 #include "jobq.h"
 

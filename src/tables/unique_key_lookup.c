@@ -14,7 +14,8 @@
  *
  * An enqueue looks at committed rows with the latest snapshot, locks a waiting
  * one, and inserts when there is none.  Another open transaction with the key
- * is met either at the row's lock or at the unique index.  In both cases the
+ * is met at the row's lock, at the unique index, or, if it queues a successor of
+ * a job that has ended since, by a look for such a row.  In each case the
  * enqueue waits for that transaction and looks again.
  */
 #include "jobq.h"
@@ -157,7 +158,7 @@ unique_look(Table *queue, const UniqueKey *key, Job *job)
 	return n == 1 ? KEY_RUNNING : KEY_FULL;
 }
 
-void
+bool
 unique_wait(Table *queue, const UniqueKey *key, bool successor)
 {
 	SnapshotData dirty;
@@ -181,6 +182,7 @@ unique_wait(Table *queue, const UniqueKey *key, bool successor)
 		SpeculativeInsertionWait(xid, token);
 	else if (TransactionIdIsValid(xid))
 		XactLockTableWait(xid, NULL, NULL, XLTW_None);
+	return TransactionIdIsValid(xid);
 }
 
 /* --- the two jobs of a key --- */

@@ -33,10 +33,10 @@ typedef enum KeyState
 extern KeyState unique_look(Table *queue, const UniqueKey *key, Job *job);
 
 /*
- * Waits, after a failed insert, for the transaction that inserts or deletes
- * that row of the key.
+ * Waits for the transaction that inserts or deletes that row of the key; false:
+ * there is none.
  */
-extern void unique_wait(Table *queue, const UniqueKey *key, bool successor);
+extern bool unique_wait(Table *queue, const UniqueKey *key, bool successor);
 
 /*
  * True if the locked job must be put back because the other job of its key

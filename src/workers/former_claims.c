@@ -45,11 +45,11 @@ former_claims_init(MemoryContext context, JobqDb *mine)
 }
 
 static void
-recover_refs(int i)
+recover_refs(int i, int nrefs)
 {
 	ClaimPlace *place = claim_place(i);
 
-	for (int r = 0; r < Min(place->nrefs, JOBQ_CLAIM_REFS); r++)
+	for (int r = 0; r < Min(nrefs, JOBQ_CLAIM_REFS); r++)
 	{
 		JobRef		ref = place->refs[r];
 
@@ -72,12 +72,15 @@ leases_recover(void)
 	for (int i = 0; i < JobqShmem->nclaims; i++)
 	{
 		ClaimPlace *place = claim_place(i);
-		ClaimState	state = CLAIM_STATE(pg_atomic_read_u64(&place->word));
+		int			nrefs = place->nrefs;	/* once: the session may ask again, and takes them then */
+		ClaimState	state;
 		int			unknown;
 
+		pg_read_barrier();
+		state = CLAIM_STATE(pg_atomic_read_u64(&place->word));
 		if (!place->open || place->dboid != db->dboid)
 			continue;
-		unknown = place->taken - (state == CLAIM_IDLE ? place->nrefs : 0);
+		unknown = place->taken - (state == CLAIM_IDLE ? nrefs : 0);
 		if (unknown > 0)
 		{
 			if (nformer == former_size)
@@ -85,7 +88,7 @@ leases_recover(void)
 			former[nformer++] = (FormerClaim) {i, place->xact, mono_now() + place->lease_us, unknown, place->taken_types};
 		}
 		if (state != CLAIM_ASKING)
-			recover_refs(i);
+			recover_refs(i, nrefs);
 	}
 }
 

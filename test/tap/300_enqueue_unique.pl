@@ -177,5 +177,18 @@ foreach my $case ('enqueued after that end', 'enqueued before it, and committed 
 }
 $_->quit foreach $ends, $queues;
 
+# ---------- a job that run_inline has held ----------
+
+$node->safe_psql('postgres', q{SELECT jobq.pause_job_type('sleeper')});
+my $skipped = $node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper', '{"seconds": 0}')});
+my $inline = $node->background_psql('postgres');
+$inline->query_safe("BEGIN; SELECT status FROM jobq.run_inline('$skipped')");
+my $behind = $node->safe_psql('postgres', q{SELECT jobq.resume_job_type('sleeper') \g /dev/null
+SELECT jobq.enqueue('sleeper', '{"seconds": 0}')});
+wait_status($node, 'postgres', $behind, 'completed', 'a job that comes later runs');
+$inline->query_safe('ROLLBACK');
+$inline->quit;
+wait_status($node, 'postgres', $skipped, 'completed', 'then the one that was held');
+
 $node->stop;
 done_testing();

@@ -64,6 +64,18 @@ is(one("SELECT jobq.retry_workflow('$run')"), 't', 'it is retried');
 complete_one((claim_one())[0, 1]);
 run_is($run, 'completed');
 
+$run = start_run('line');
+($id, $token) = claim_one();
+one("SELECT jobq.cancel_job('$run')");
+wait_for_sql($node, "SELECT cancel_requested FROM jobq.queue WHERE id = '$id'", 'its task is told');
+one("SELECT jobq.fail('$id', '$token', 'stopped')");
+run_is($run, 'cancelled');
+one("UPDATE jobq.runs SET keep_until = now() - interval '1 s' WHERE id = '$run'; SELECT jobq_internal._remove_old_runs()");
+is(one("SELECT jobq.retry_job('$run')"), 't', 'a cancelled run is retried while its job is there');
+complete_one((claim_one())[0, 1]);
+run_is($run, 'completed');
+is(one("SELECT count(*) FROM jobq.history WHERE workflow_id = '$run' AND task_key = 'a'"), '1', '!and does not start anew');
+
 # ---------- a retry that never starts ----------
 
 workflow('given-up', '[{"key": "a", "job_type": "act", "payload": {"end": "fail"}}]');
