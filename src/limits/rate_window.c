@@ -407,7 +407,8 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 		if (rate->window->size != size && !resize(rate->window, size))
 		{
 			rate->no_window = no_room;
-			if (rate->window->size == 0)	/* a bucket's has no place for a start: rate->missed counts them */
+			/* a bucket's has no place for a start: rate->missed counts them */
+			if (rate->window->size == 0)
 			{
 				drop_window(type_id, name);
 				rate->window = NULL;

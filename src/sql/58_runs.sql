@@ -1213,10 +1213,12 @@ BEGIN
   DELETE FROM jobq.runs o USING (
     SELECT r.id FROM jobq.runs r
      WHERE (r.keep_until < (SELECT clock_timestamp()) AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id)
-            -- a run whose job is there can be retried, or was since this query began: it would start anew
-            AND CASE r.phase WHEN 'ended' THEN NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = r.id AND h.status = 'cancelled')
-                             WHEN 'restarting' THEN NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id)
-                                                    AND NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = r.id) END)
+            -- a run whose job is there can be retried, or was since this query began:
+            -- it would start anew
+            AND CASE r.phase
+                WHEN 'ended' THEN NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = r.id AND h.status = 'cancelled')
+                WHEN 'restarting' THEN NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id)
+                                       AND NOT EXISTS (SELECT FROM jobq.history h WHERE h.id = r.id) END)
         OR (r.version = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))
        FOR UPDATE SKIP LOCKED) f WHERE o.id = f.id;
   DELETE FROM jobq.workflows w USING jobq.job_types t

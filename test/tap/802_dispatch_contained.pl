@@ -153,7 +153,8 @@ $reindex->query_until(qr/rebuilt/, '');
 is($manager->{stderr} . $reindex->{stderr}, '', 'and the index rebuilt: no deadlock');
 $_->quit foreach $gate, $manager, $reindex;
 
-# A REINDEX CONCURRENTLY comes between a handler's start and its enqueue: its own row keeps all indexes.
+# A REINDEX CONCURRENTLY comes between a handler's start and its enqueue: its own row keeps
+# all indexes.
 sql('CREATE TABLE seen (n int)', q{CREATE FUNCTION child_then_fails(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(43);
