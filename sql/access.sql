@@ -49,6 +49,7 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call) FROM (VALUES
   ('grant_access(NULL, ''read'')'), ('grant_access(''jobq_regress_app'', NULL)'), ('grant_access(''jobq_regress_app'', ''all'')'),
   ('grant_access(0::regrole, ''read'')'), ('grant_access(''jobq_regress_app'', ''read'', repeat(''x'', 256))'),
   ('grant_access(''jobq_regress_app'', ''read'', E''a\nb'')'), ('grant_access(''jobq_regress_app'', ''read'', NULL, ''{}'')'),
+  ('grant_access(''jobq_regress_app'', ''read'', ''/acme'')'), ('grant_access(''jobq_regress_app'', ''read'', ''acme//eu'')'),
   ('grant_access(''jobq_regress_app'', ''read'', NULL, ''{NULL}'')'), ('grant_access(''jobq_regress_app'', ''read'', NULL, ''{mail,nosuch}'')'),
   ('revoke_access(NULL, ''read'')'), ('revoke_access(''jobq_regress_app'', NULL)'), ('revoke_access(''jobq_regress_app'', ''all'')'),
   ('set_tenant_check(''test.ok(jsonb)'')'), ('set_tenant_check(0::regprocedure)'), ('purge_tenant(NULL)'), ('purge_tenant('''')')) v(call);

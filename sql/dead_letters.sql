@@ -24,7 +24,8 @@ SELECT job_type, isfinite(d.expires_at) AS finite, count(*) FROM jobq.dead_lette
 -- purge: filters, oldest first, a number at most
 SELECT jobq.purge_dead_letters('hour');
 SELECT jobq.purge_dead_letters('b', tenant => 'globex') AS other_tenant, jobq.purge_dead_letters('b', tenant => '') AS none,
-       jobq.purge_dead_letters('b', older_than => '1 day') AS too_young, jobq.purge_dead_letters(error_like => 'good%') AS other_error;
+       jobq.purge_dead_letters('b', older_than => '1 day') AS too_young,
+       jobq.purge_dead_letters('b', older_than => '10000 years') AS ancient, jobq.purge_dead_letters(error_like => 'good%') AS other_error;
 SELECT jobq.purge_dead_letters('b', tenant => 'acme', error_like => 'bad luck _', max_jobs => 3);
 SELECT jobq.purge_dead_letters('b', tenant => 'acme');
 SELECT jobq.purge_dead_letters('b', max_jobs => 0);
@@ -70,7 +71,7 @@ SELECT count(*) FROM jobq.dead_letters WHERE id = :'id';
 SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
   FROM (VALUES ('retry_dead_letters(''missing'')'), ('retry_dead_letters(max_jobs => -1)'), ('retry_dead_letters(max_attempts => 0)'),
     ('purge_dead_letters(''missing'')'), ('purge_dead_letters(older_than => ''-1s'')'), ('purge_dead_letters(max_jobs => -1)'),
-    ('purge_dead_letters()'), ('purge_dead_letters(max_jobs => 1)')) v(call);
+    ('retry_dead_letters(error_like => ''bad\'')'), ('list_jobs(error_like => ''bad\\\'')'), ('purge_dead_letters()'), ('purge_dead_letters(max_jobs => 1)')) v(call);
 
 -- a retry finds the live job with a unique key by the index, among 5,000: some blocks for each job
 SELECT jobq.create_job_type('keys');

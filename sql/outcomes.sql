@@ -90,6 +90,10 @@ SELECT status, attempts FROM test.ended(:'id');
 SELECT jobq.alter_job_type('choosy', options => '{"retry_codes": null}');
 SELECT jobq.enqueue('choosy', '{"code": "P0001"}') AS id \gset
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
+-- ... a pattern that LIKE refuses, stored by an older release, matches nothing
+UPDATE jobq.job_types SET options = '{"permanent_codes": ["P\\"]}' WHERE name = 'choosy';
+SELECT jobq.enqueue('choosy', '{"code": "P0001"}') AS id \gset
+SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
 SELECT jobq.create_job_type('napper', 'test.sleeps(jsonb)', timeout => '50ms', backoff_base => '1 hour', options => '{"retry_codes": ["PY%"]}');
 SELECT jobq.enqueue('napper') AS id \gset
 SELECT test.wait_until(format('SELECT status <> ALL (%L) FROM jobq.jobs WHERE id = %L', '{pending,running}', :'id'));
@@ -112,7 +116,7 @@ SELECT * FROM test.settled('picky');
 -- refused
 SELECT v.options || ': ' || test.error_of(format('SELECT jobq.alter_job_type(%L, options => %L)', 'tool', v.options))
   FROM (VALUES ('{"permanent_codes": "22%"}'), ('{"permanent_codes": [22]}'), ('{"permanent_codes": {}}'), ('{"permanent_exit_codes": [256]}'),
-    ('{"skip_exit_codes": [-1]}'), ('{"snooze_exit_codes": ["9"]}'), ('{"snooze": "-1s"}'), ('{"snooze": 5}'), ('{"retry_codes": "40%"}'), ('{"retry_codes": [40]}'), ('{"breaker": true}'),
+    ('{"skip_exit_codes": [-1]}'), ('{"snooze_exit_codes": ["9"]}'), ('{"snooze": "-1s"}'), ('{"snooze": 5}'), ('{"retry_codes": "40%"}'), ('{"retry_codes": [40]}'), ('{"permanent_codes": ["22%", "2\\"]}'), ('{"retry_codes": ["4\\"]}'), ('{"breaker": true}'),
     ('{"breaker": []}'), ('{"breaker": {"failures": 0}}'), ('{"breaker": {"failures": 1.5}}'), ('{"breaker": {"failures": 1000001}}'), ('{"breaker": {"pause": "0"}}'), ('{"breaker": {"pause": 5}}'),
     ('{"breaker": {"pause": "101 years"}}'), ('{"breaker": {"fail": 3}}'), ('{"breaker": {}}'), ('{"breaker": {"failures": 3, "pause": "100 ms"}}'), ('{"breaker": null}')) v(options);
 SELECT v.backoff || ': ' || test.error_of(format('SELECT jobq.enqueue(%L, %L, backoff => %L)', 'own', '{}', v.backoff))

@@ -10,7 +10,7 @@ SELECT jobq.pause_job_type('held');
 \pset format unaligned
 \pset tuples_only on
 SELECT call || ': ' || test.error_of('SELECT jobq.set_tenant_quota(' || call || ')') FROM (VALUES ('NULL, 1'), (''''', 1'), ('''acme'', -1'),
-  ('''acme'', max_bytes => -1'), ('''acme'', enqueues_per_minute => -1'), ('repeat(''x'', 256), 1'), ('E''a\nb'', 1')) v(call);
+  ('''acme'', max_bytes => -1'), ('''acme'', enqueues_per_minute => -1'), ('''acme/../eu'', 1'), ('''/'', max_running => 1'), ('repeat(''x'', 256), 1'), ('E''a\nb'', 1')) v(call);
 
 -- live jobs: its own and those of tenants below it, those that were there before included
 CREATE FUNCTION test.enqueue(tenant text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, conflict text DEFAULT 'ignore') RETURNS text LANGUAGE sql AS $$

@@ -10,7 +10,7 @@
 #include "utils/resowner.h"
 
 /* Longest interval of an argument; a sum of it and a date is still one. */
-#define JOBQ_MAX_INTERVAL_US	(INT64CONST(10000) * 365 * USECS_PER_DAY)
+#define JOBQ_MAX_INTERVAL_US	(INT64CONST(10000) * 366 * USECS_PER_DAY)
 
 /* Raise 22004, 22003, 22023 or 54000. */
 pg_noreturn extern void argument_is_null(const char *argument);

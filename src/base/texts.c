@@ -35,6 +35,16 @@ bounded_text(char *text)
 	return cut(text, JOBQ_MAX_TEXT);
 }
 
+bool
+like_pattern_is_good(const char *pattern, int len)
+{
+	int			escapes = 0;
+
+	while (escapes < len && pattern[len - 1 - escapes] == '\\')
+		escapes++;
+	return escapes % 2 == 0;
+}
+
 char *
 bounded_code(char *code)
 {

@@ -27,6 +27,9 @@ extern Jsonb *bounded_details(Jsonb *details);
  */
 extern char *bounded_code(char *code);
 
+/* False for a LIKE pattern whose last character is an escape, which LIKE refuses. */
+extern bool like_pattern_is_good(const char *pattern, int len);
+
 /*
  * error_details of an error: detail, hint and context, cut, without
  * repetitions.

@@ -11,6 +11,7 @@
 #include "utils/builtins.h"
 
 #include "base/errors.h"
+#include "base/texts.h"
 #include "base/tool_env.h"
 #include "lifecycle/release.h"
 #include "registry/options.h"
@@ -27,6 +28,7 @@ typedef enum OptionType
 	OPTION_TEXT,
 	OPTION_TYPE_NAME,			/* of a job type, which need not exist */
 	OPTION_TEXTS,
+	OPTION_PATTERNS,			/* of LIKE */
 	OPTION_NAMES,				/* names of environment variables */
 	OPTION_INTS,
 	OPTION_OBJECT,
@@ -39,6 +41,7 @@ typedef enum OptionType
 static const char *const wanted[] = {
 	"true or false", "a whole number", "a number of bytes or a text such as \"64MB\"",
 	"an interval as text, not negative", "a text", "a name of 1 to 63 bytes", "an array of texts",
+	"an array of LIKE patterns, none of which ends with an escape character",
 	"an array of names of environment variables", "an array of whole numbers", "an object",
 	"an object of \"per\", an interval above zero, and \"max\", a whole number",
 	"an object of \"failures\", a whole number, and \"pause\", an interval above zero and up to 100 years",
@@ -117,9 +120,9 @@ static const OptionKey option_keys[] = {
 		"true", "true: short jobs may share a commit"},
 	{"max_crashes", FOR_ALL, OPTION_INT, 1, 1000, NULL,
 		"2", "server crashes, 1 to 1,000, that make a job a dead letter"},
-	{"permanent_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL,
+	{"permanent_codes", FOR_ALL, OPTION_PATTERNS, 0, 0, NULL,
 		"[]", "LIKE patterns of error codes after which no further attempt follows"},
-	{"retry_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL,
+	{"retry_codes", FOR_ALL, OPTION_PATTERNS, 0, 0, NULL,
 		NULL, "LIKE patterns of error codes: after any other code of a handler or tool no further "
 		"attempt follows"},
 	{"breaker", FOR_ALL, OPTION_BREAKER, 1, 1000000, NULL,
@@ -212,7 +215,7 @@ check_range(const OptionKey *option, double number)
 {
 	if (number < option->min || number > option->max)
 		ereport(ERROR,
-				(errcode(number < option->min || option->type == OPTION_INTS ?
+				(errcode(number < option->min || option->type == OPTION_INTS || option->min == JOBQ_MIN_PRIORITY ?
 						 ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE : ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("option \"%s\": %.15g is outside %d..%d",
 						option->key, number, option->min, option->max)));
@@ -315,6 +318,8 @@ element_is_good(const OptionKey *option, JsonbIteratorToken token, const JsonbVa
 	{
 		case OPTION_TEXTS:
 			return part->type == jbvString;
+		case OPTION_PATTERNS:
+			return part->type == jbvString && like_pattern_is_good(part->val.string.val, part->val.string.len);
 		case OPTION_NAMES:
 			if (part->type == jbvString)
 				check_variable(option, part);
@@ -336,8 +341,8 @@ element_is_good(const OptionKey *option, JsonbIteratorToken token, const JsonbVa
 static void
 check_container(const OptionKey *option, const JsonbValue *value)
 {
-	bool		array = option->type == OPTION_TEXTS || option->type == OPTION_NAMES ||
-		option->type == OPTION_INTS;
+	bool		array = option->type == OPTION_TEXTS || option->type == OPTION_PATTERNS ||
+		option->type == OPTION_NAMES || option->type == OPTION_INTS;
 	JsonbIterator *it;
 	JsonbIteratorToken token;
 	JsonbValue	part;
@@ -487,7 +492,7 @@ jobq_check_options(PG_FUNCTION_ARGS)
 
 static const char *const type_names[] = {
 	[OPTION_BOOL] = "boolean", [OPTION_INT] = "int", [OPTION_SIZE] = "size", [OPTION_INTERVAL] = "interval",
-	[OPTION_TEXT] = "text", [OPTION_TYPE_NAME] = "text", [OPTION_TEXTS] = "array of text", [OPTION_NAMES] = "array of text",
+	[OPTION_TEXT] = "text", [OPTION_TYPE_NAME] = "text", [OPTION_TEXTS] = "array of text", [OPTION_PATTERNS] = "array of text", [OPTION_NAMES] = "array of text",
 	[OPTION_INTS] = "array of int", [OPTION_OBJECT] = "object", [OPTION_AGING] = "object", [OPTION_BREAKER] = "object",
 	[OPTION_MIN_BATCH] = "object", [OPTION_ENV] = "object"
 };

@@ -15,13 +15,19 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
+#include "base/texts.h"
 #include "settle/failure_codes.h"
 
 /* True if the text of a JSON string, a LIKE pattern, matches the code. */
 static bool
 pattern_matches(const JsonbValue *pattern, const char *code)
 {
-	text	   *like = cstring_to_text_with_len(pattern->val.string.val, pattern->val.string.len);
+	text	   *like;
+
+	/* one that an older release has stored matches nothing */
+	if (!like_pattern_is_good(pattern->val.string.val, pattern->val.string.len))
+		return false;
+	like = cstring_to_text_with_len(pattern->val.string.val, pattern->val.string.len);
 
 	return DatumGetBool(DirectFunctionCall2Coll(textlike, C_COLLATION_OID, CStringGetTextDatum(code),
 												PointerGetDatum(like)));

@@ -125,7 +125,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
       ('{work}', '{claim,heartbeat,complete,complete_many,fail,fail_many,skip_job,snooze_job,log_event,record_artifact,add_tasks,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
-      ('{read,admin}', '{list_jobs,_list_candidates,_running_ids,_search,_search_bound,_search_span,_search_step,_search_times,_search_type,_search_jobs,_search_counts,
+      ('{read,admin}', '{list_jobs,_list_candidates,_running_ids,_search,_search_bound,_search_span,_search_step,_search_times,_search_type,_search_found,_check_like,_search_jobs,_search_counts,
                          _search_runs,_search_scheduled,_search_log,_search_errors,_search_bulk,_search_overview,_error_pattern,count_by_status,
                          distinct_job_types,job_timeline,archive,_archive_end,_archived_audit_id,health,why,error_groups,resources,
                          _reads_event,_reads_type,_option_keys,_reads_tenant,_reads_audit,_reads_all,
@@ -274,7 +274,7 @@ BEGIN
   PERFORM jobq_internal._check_tenant(tenant);
 END $$;
 
--- Checks a tenant as enqueue does; NULL passes.
+-- Checks the length and the characters of a tenant; NULL passes.
 CREATE FUNCTION jobq_internal._check_tenant(tenant text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -284,6 +284,17 @@ BEGIN
   ELSIF tenant ~ E'[\u0001-\u001f\u007f]' THEN
     PERFORM jobq_internal._bad('22023',
       format('argument "tenant": "%s" has control characters', jobq_internal._shown(tenant)));
+  END IF;
+END $$;
+
+-- Checks that a job can have this tenant, or none: check_tenant_path of
+-- enqueue_request.c.
+CREATE FUNCTION jobq_internal._check_tenant_path(tenant text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF tenant <> '' AND (CASE WHEN tenant LIKE '_%/' THEN left(tenant, -1) ELSE tenant END) ~ '(^|/)[.]{0,2}(/|$)' THEN
+    PERFORM jobq_internal._bad('22023',
+      format('argument "tenant": "%s" begins with a slash or has an element that is empty, "." or ".."', jobq_internal._shown(tenant)));
   END IF;
 END $$;
 
@@ -316,7 +327,7 @@ DECLARE
   unknown text;
   privilege text;
 BEGIN
-  PERFORM jobq_internal._check_grant(role, access, tenant, job_types);
+  PERFORM jobq_internal._check_grant(role, access, tenant, job_types), jobq_internal._check_tenant_path(tenant);
   SELECT n INTO unknown FROM unnest(job_types) n
    WHERE NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = n AND t.dropped_at IS NULL) LIMIT 1;
   IF FOUND THEN

@@ -95,6 +95,9 @@ BEGIN
   LOCK TABLE jobq.tenant_quotas IN SHARE ROW EXCLUSIVE MODE;
   DELETE FROM jobq.tenant_quotas t WHERE t.tenant = _set_tenant_quota.tenant;
   counts := coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute) IS NOT NULL;
+  IF counts OR coalesce(_set_tenant_quota.max_running, _set_tenant_quota.max_schedules) IS NOT NULL THEN
+    PERFORM jobq_internal._check_tenant_path(_set_tenant_quota.tenant);
+  END IF;
   IF NOT counts THEN
     PERFORM jobq_internal._forget_quota(_set_tenant_quota.tenant, true);
   END IF;

@@ -768,7 +768,7 @@ BEGIN
                    FROM (SELECT i, NULL::jsonb AS result, false AS completed FROM generate_series(0, n - 1) i
                           UNION ALL
                          SELECT split_part(m.task_key, '.', 2)::int, m.result, true FROM jobq.history m
-                          WHERE m.workflow_id = r.id AND m.parent_id = q.id AND m.status = 'completed') o
+                          WHERE m.workflow_id = r.id AND m.parent_id = q.id AND m.status IN ('completed', 'skipped')) o
                   GROUP BY o.i) e), NULL, NULL);
     END IF;
   END IF;

@@ -156,12 +156,12 @@ CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts in
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, sublane, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
                           keep_completed, keep_dead, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by,
-                          after, after_rule, keep_until)
+                          after, after_rule, keep_until, progress, progress_data)
   SELECT j.id, least(run.position, clock_timestamp()), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
          jobq_internal._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority,
          jobq_internal._sublane(j.type_id, j.tenant), coalesce(j.payload, 'null'), j.timeout, j.backoff, j.unique_key, j.unique_for,
          j.concurrency_key, j.keep_completed, j.keep_dead, j.tenant, j.parent_id, j.workflow_id, j.task_key,
-         j.metadata, j.enqueued_by, j.after, j.after_rule, r.keep_until
+         j.metadata, j.enqueued_by, j.after, j.after_rule, r.keep_until, j.progress, j.progress_data
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
     LEFT JOIN jobq.runs r ON r.id = j.workflow_id
     LEFT JOIN LATERAL (SELECT q.position FROM jobq.queue q WHERE q.id = j.workflow_id OFFSET 0) run ON true
@@ -368,6 +368,8 @@ BEGIN
   job.id := jobq_internal._new_id();
   job.created_at := clock_timestamp();
   job.runs := 0;
+  job.progress := NULL;
+  job.progress_data := NULL;
   job.enqueued_by := NULL;
   job.after := NULL;
   job.after_rule := NULL;
@@ -438,7 +440,7 @@ DECLARE
   type_ids int[] := jobq_internal._type_ids(job_type, true);
   of_runs uuid[] := '{}';
 BEGIN
-  PERFORM jobq_internal._check_number('max_jobs', max_jobs, 0, 2147483647);
+  PERFORM jobq_internal._check_number('max_jobs', max_jobs, 0, 2147483647), jobq_internal._check_like(error_like);
   IF EXISTS (SELECT FROM jobq.runs) THEN
     of_runs := jobq_internal._hold_runs_of(ARRAY(
     SELECT d.id FROM jobq.dead_letters d
@@ -528,7 +530,8 @@ BEGIN
       'Give at least one of them; older_than => ''0'' takes all.');
   END IF;
   ids := ARRAY(SELECT d.id FROM jobq_internal._dead_letters(caller, job_type, _purge_dead_letters.tenant, error_like,
-                                                   clock_timestamp() - older_than, max_jobs, false) d);
+                                                   CASE WHEN older_than > '6000 years' THEN '-infinity'
+                                                        ELSE clock_timestamp() - older_than END, max_jobs, false) d);
   DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
   PERFORM jobq_internal._forget_runs(ids);
   RETURN cardinality(ids);

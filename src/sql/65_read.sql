@@ -21,6 +21,16 @@ CREATE FUNCTION jobq_internal._list_candidates(status jobq.job_status) RETURNS t
         UNION SELECT m.id FROM jobq.queue m WHERE m."position" = 'infinity' AND m.status = 'running') q(id) WHERE true$q$, r.ids)
       FROM jobq_internal._running_ids() r WHERE r.complete) END
 $$;
+-- Checks a LIKE pattern, which LIKE itself refuses only when it comes to its end.
+CREATE FUNCTION jobq_internal._check_like(error_like text) RETURNS void
+  LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF length(error_like) % 2 <> length(rtrim(error_like, chr(92))) % 2 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('argument "error_like": "%s" ends with an escape character',
+      regexp_replace(left(error_like, 63), '[[:cntrl:]]', '?', 'g'));
+  END IF;
+END $$;
+
 -- Only the given conditions are in the query, so that the newest jobs come
 -- from the id indexes.
 CREATE FUNCTION jobq_internal._list_jobs(caller oid,
@@ -41,6 +51,7 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist',
       regexp_replace(left(job_type, 63), '[[:cntrl:]]', '?', 'g'));
   END IF;
+  PERFORM jobq_internal._check_like(error_like);
   query := coalesce('SELECT j.* FROM (' || jobq_internal._list_candidates(status) || CASE WHEN before IS NOT NULL THEN ' AND q.id < $6' ELSE '' END
                       || ' ORDER BY q.id DESC) c, LATERAL (SELECT * FROM jobq.jobs v WHERE v.id = c.id AND v.status = $1 OFFSET 0) j WHERE true',
                     'SELECT * FROM jobq.jobs j WHERE true' || CASE WHEN status IS NOT NULL THEN ' AND j.status = $1' ELSE '' END);
@@ -172,6 +183,18 @@ BEGIN
   END IF;
 END $$;
 
+-- Raises the error of a list below an object that the caller does not see.  In a
+-- condition without columns it is called once.
+CREATE FUNCTION jobq_internal._search_found(found boolean, what text, name text) RETURNS boolean
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT found THEN
+    RAISE EXCEPTION USING ERRCODE = CASE what WHEN 'run' THEN 'P0002' ELSE '42704' END,
+      MESSAGE = format('%s "%s" does not exist', what, regexp_replace(left(name, 63), '[[:cntrl:]]', '?', 'g'));
+  END IF;
+  RETURN true;
+END $$;
+
 -- As list_jobs, down to the id since.  ids_only: an item is the id alone.
 CREATE FUNCTION jobq_internal._search_jobs(
   status jobq.job_status, job_type text, tenant text, payload_contains jsonb, error_like text, since uuid, before uuid,
@@ -181,7 +204,7 @@ CREATE FUNCTION jobq_internal._search_jobs(
 DECLARE
   candidates text := jobq_internal._list_candidates(status);
 BEGIN
-  PERFORM jobq_internal._search_type(job_type);
+  PERFORM jobq_internal._search_type(job_type), jobq_internal._check_like(error_like);
   RETURN QUERY SELECT * FROM jobq_internal._search(
     CASE WHEN candidates IS NOT NULL AND status = 'blocked' THEN '{blocked}' WHEN candidates IS NOT NULL AND status = 'retry' THEN '{failed}'
          WHEN candidates IS NOT NULL THEN '{blocked,live_runs}' WHEN status IN ('pending', 'running') THEN '{queue}'
@@ -309,7 +332,7 @@ CREATE FUNCTION jobq_internal._search_bulk(
   RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM (filter ->> 'include_running')::boolean, (filter ->> 'status')::jobq.job_status,
-          jobq_internal._search_type(filter ->> 'job_type');
+          jobq_internal._search_type(filter ->> 'job_type'), jobq_internal._check_like(filter ->> 'error_like');
   RETURN QUERY SELECT * FROM jobq_internal._search(CASE action WHEN 'cancel' THEN '{queue}' ELSE '{dead_letters}' END::text[],
     concat('SELECT to_json(j.id), j.id FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2 AND j.status IN (',
            CASE WHEN action <> 'cancel' THEN '''error'')'

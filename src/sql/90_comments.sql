@@ -36,7 +36,7 @@ run_as: role that the handlers run as; default the owner. The caller must be abl
 options: further settings of the type, an object; the keys are in jobq.option_keys.
 on_conflict: if the name is taken: 'error' raises 42710; 'replace' changes the arguments that are given, as
   alter_job_type does, and keeps owner, pause and jobs; 'ignore' changes nothing.
-Errors: 42710 the type exists. 22023 handler and command are both given or both missing, the handler has the
+Errors: 42710 the type exists. 22023 handler and command are both given, the handler has the
   wrong signature, or an option key is unknown. 42704 no such role, or no such limit in options.limits.
   42501 the caller lacks the rights of run_as or of pg_execute_server_program, or run_as lacks EXECUTE on
   the handler or CONNECT. 0A000 an option needs a later release. 54000 a name or an option is too large.$$;
@@ -192,7 +192,8 @@ Errors: 22023 job_type, tenant and payload_contains are all NULL. 42704 no such 
 COMMENT ON FUNCTION jobq.retry_job IS
 $$Makes a job with status retry, error, cancelled or skipped pending and due now. The id and runs stay,
 attempts start at 0, and the event 'retried' has the former error. Returns false if the job has another
-status or does not exist.
+status or does not exist. Of a task whose run has ended it retries the run (jobq.retry_workflow), in which
+the task is a new job: wait for the run.
 id: of the job.
 max_attempts: new limit of attempts, 1 to 1,000,000; NULL: as before.
 Errors: 23505 a newer live job has its unique_key. 42704 its job type was dropped. 42501 max_attempts is
@@ -221,7 +222,8 @@ Errors: 42501 a value above the ceiling of the job type. 22023 scheduled_for is 
 COMMENT ON FUNCTION jobq.retry_dead_letters IS
 $$Makes dead letters pending again as retry_job does, oldest first, and returns their number. A dead letter
 stays if a newer job has its unique_key or its job type was dropped; a NOTICE has the number of these. Dead
-letters that other transactions have locked are skipped.
+letters that other transactions have locked are skipped. Tasks of ended runs stay: name their workflow as
+job_type to retry its runs.
 job_type: name of a job type.
 max_jobs: at most this many; NULL: all.
 tenant: exactly this tenant; '': jobs without a tenant.
@@ -314,7 +316,7 @@ run_as of the type processes; name the job types.
 role: the role.
 access: 'enqueue': enqueue jobs and see them. 'work': claim jobs of pull types and end
   them. 'read': see jobs, events, alerts, counts and health. 'admin': read, cancel, retry, alter and
-  purge; without a tenant also create and pause job types, set limits and signals, stop and drain.
+  purge; enqueue the types that job_types names and those that it owns; without a tenant also create and pause job types, set limits and signals, stop and drain.
 tenant: NULL: all tenants and jobs without one. '': jobs without a tenant. 'acme': acme and acme/...
 job_types: names of job types; NULL: all.
 Errors: 42704 no such role or job type.$$;
@@ -576,7 +578,8 @@ Errors: 55000 called outside a SQL handler.$$;
 
 COMMENT ON FUNCTION jobq.log_event IS
 $$Writes an event of the running handler's job; the event stays if the attempt rolls back. At most 10,000
-events of one attempt are kept. Outside a handler id and lease_token name the attempt.
+events of one attempt are kept. Outside a handler id and lease_token name the attempt, and the event is part
+of the caller's transaction.
 message: text of at most jobq.max_payload bytes.
 level: 'debug', 'info', 'warning' or 'error'.
 type: type of the event, 1 to 63 bytes; not one that jobq writes itself, except 'log' and 'artifact'.
@@ -749,7 +752,7 @@ COMMENT ON FUNCTION jobq.drop_signal IS
 $$Drops a signal.
 name: of the signal.
 force: false refuses a signal that pressure rules name; true drops these rules, too.
-Errors: 42704 no such signal. 55006 pressure rules name it.$$;
+Errors: 42704 no such signal. 55006 pressure rules name it. 22023 jobq sets the signal itself.$$;
 
 COMMENT ON FUNCTION jobq.set_pressure_rule IS
 $$Sets what a job type does while a signal is active. The rules of several active signals add up. A rule in

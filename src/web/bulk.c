@@ -193,7 +193,7 @@ check_filter(Call *call, const Action *action, const char *filter)
 		chooses |= strncmp(key, " include_running ", 17) != 0 && strncmp(key, " status ", 8) != 0 && *m.value != 'n';
 	}
 	if (!chooses)
-		problem_argument(call->request, "filter", "argument \"filter\" chooses no jobs: give one of%s", action->keys);
+		problem_argument(call->request, "filter", "argument \"filter\" chooses no jobs: give a type, a tenant, or what payloads or errors have");
 	return chooses;
 }
 
@@ -343,13 +343,13 @@ count_step(Bulk *b)
 }
 
 /*
- * True if the step may be tried again: it took too long, met a deadlock, or
+ * True if the step may be tried again: it took or waited too long, met a deadlock, or
  * cancelled too many running jobs.
  */
 static bool
 is_passing(const PgError *error)
 {
-	return strcmp(error->sqlstate, "57014") == 0 || strcmp(error->sqlstate, "40P01") == 0 ||
+	return strcmp(error->sqlstate, "57014") == 0 || strcmp(error->sqlstate, "55P03") == 0 || strcmp(error->sqlstate, "40P01") == 0 ||
 		strcmp(error->sqlstate, "40001") == 0 || strcmp(error->sqlstate, "53400") == 0;
 }
 

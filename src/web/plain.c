@@ -8,8 +8,7 @@
  */
 #include "plain.h"
 
-#include <string.h>
-
+#include "gzip.h"
 #include "statement.h"
 
 void
@@ -17,7 +16,7 @@ metrics_get(Call *call)
 {
 	const char *accept = call->request->facts.accept;
 
-	call_run_sql(call, accept && strstr(accept, "application/openmetrics-text") ?
+	call_run_sql(call, header_lists(accept, "application/openmetrics-text") ?
 				 "SELECT jobq.metrics('openmetrics')" : "SELECT jobq.metrics('prometheus')", true);
 }
 

@@ -221,7 +221,8 @@ const Route route_table[] = {
 	.args = ARGS(PATH("name", ARG_TEXT), QUERY("tenant", ARG_TEXT)),.answer = "ok"},
 	{"GET", "/api/v1/schedules/{name}/runs", "Its jobs, the newest first", SHAPE_LIST,
 		"SELECT t.item, t.id FROM jobq.schedules s,"
-		" jobq_internal._search_scheduled(s.name, s.tenant, s.created_at, {cursor}::uuid, {limit}) t WHERE " OF_NAME("s"),
+		" jobq_internal._search_scheduled(s.name, s.tenant, s.created_at, {cursor}::uuid, {limit}) t WHERE " OF_NAME("s")
+		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.schedules o WHERE " OF_NAME("o") "), 'schedule', {name})",
 		.args = ARGS(PATH("name", ARG_TEXT), OWN_QUERY("tenant", ARG_TEXT), LIMIT, CURSOR),
 	.answer = "jobq.jobs",.redact = true},
 	{"POST", "/api/v1/schedules/{name}/pause", "Pause a schedule", SHAPE_VALUE, OK("jobq.pause_schedule({args})"),
@@ -251,7 +252,8 @@ const Route route_table[] = {
 	{"POST", "/api/v1/workflows/check", "Check the steps of a workflow; creates nothing", SHAPE_LIST,
 		"SELECT to_json(t) FROM jobq.check_workflow({args}) t", .answer = "jobq.check_workflow",.args = ARGS(NEEDED("steps", ARG_JSON), BODY("payload", ARG_JSON))},
 	{"GET", "/api/v1/workflows/{name}", "The versions of a workflow, the newest first", SHAPE_LIST,
-		"SELECT " WORKFLOW_ROW ", w.version FROM jobq.workflows w WHERE w.name = {name} AND ({cursor} IS NULL OR w.version < {cursor}::int4)"
+		"SELECT " WORKFLOW_ROW ", w.version FROM jobq.workflows w WHERE w.name = {name}"
+		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.workflows o WHERE o.name = {name}), 'workflow', {name}) AND ({cursor} IS NULL OR w.version < {cursor}::int4)"
 		" ORDER BY w.version DESC LIMIT {limit}",
 	.args = ARGS(PATH("name", ARG_TEXT), LIMIT, CURSOR),.answer = "jobq.workflows",.redact = true},
 
@@ -272,7 +274,8 @@ const Route route_table[] = {
 		.args = ARGS(PATH("id", ARG_UUID)),
 	.answer = "run",.redact = true},
 	{"GET", "/api/v1/runs/{id}/tasks", "The jobs of a run, the oldest first", SHAPE_LIST,
-		"SELECT to_json(t), t.id FROM jobq.jobs t WHERE t.workflow_id = {id} AND ({cursor} IS NULL OR t.id > {cursor}::uuid)"
+		"SELECT to_json(t), t.id FROM jobq.jobs t WHERE t.workflow_id = {id}"
+		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.workflow_runs r WHERE r.id = {id}), 'run', {id}::text) AND ({cursor} IS NULL OR t.id > {cursor}::uuid)"
 		" AND ({status} IS NULL OR t.status = {status}) AND ({task_key} IS NULL OR split_part(t.task_key, '.', 1) = {task_key})"
 		" ORDER BY t.id LIMIT {limit}",
 		.args = ARGS(PATH("id", ARG_UUID), OWN_QUERY("task_key", ARG_TEXT), OWN_QUERY("status", ARG_STATUS), LIMIT, CURSOR),

@@ -12,10 +12,15 @@
 #include "problem.h"
 #include "statement.h"
 
-/* The page ends after 4 MB, as other lists do; next is the offset of the next one. */
+/*
+ * The page ends after 4 MB, as other lists do; next is the offset of the next
+ * one.  An empty field of a form is not given.
+ */
+#define FILTER	"nullif({type}::text, ''), nullif({collection_id}::text, '')"
+
 const char	seeds_jobs[] =
 "WITH found AS MATERIALIZED (SELECT s.item, s.id, row_number() OVER (ORDER BY s.id DESC) AS n"
-"   FROM jobq_internal._search_jobs({status}, {type}, {collection_id}, NULL, NULL, NULL, NULL,"
+"   FROM jobq_internal._search_jobs({status}, " FILTER ", NULL, NULL, NULL, NULL,"
 "                                   {limit} + coalesce({offset}, 0), ids_only => true) s),"
 " page AS MATERIALIZED (SELECT to_json(j)::text AS item, f.n - coalesce({offset}, 0) AS n"
 "   FROM found f JOIN jobq.jobs j ON j.id = f.id WHERE f.item IS NOT NULL AND f.n > coalesce({offset}, 0)),"
@@ -25,7 +30,7 @@ const char	seeds_jobs[] =
 "    / 1000.0) FROM found f WHERE f.item IS NULL))) || jsonb_build_object("
 "  'jobs', (SELECT coalesce(json_agg(s.item::json ORDER BY s.n), '[]') FROM shown s),"
 "  'counts', (SELECT json_object_agg(c.status, json_build_object('n', c.n, 'exact', c.exact))"
-"               FROM jobq_internal._search_counts({type}, {collection_id}) c),"
+"               FROM jobq_internal._search_counts(" FILTER ") c),"
 "  'job_types', (SELECT coalesce(json_agg(t.name ORDER BY t.name), '[]') FROM jobq.job_types t WHERE t.dropped_at IS NULL),"
 "  'next', CASE WHEN (SELECT count(*) FROM page) > (SELECT count(*) FROM shown)"
 "               THEN coalesce({offset}, 0) + (SELECT count(*) FROM shown) END)";
@@ -59,7 +64,8 @@ seeds_update_rule(Call *call)
 	{
 		buf_text(&sql, "jobq.alter_job_type(name => {job_type}, base_priority => {base_priority},"
 				 " cpu_weight => {cpu_weight}, max_concurrent => {max_concurrent},"
-				 " timeout => least(greatest({timeout_seconds}::float8, -1), 1e12) * interval '1 second')");
+				 " timeout => CASE WHEN {timeout_seconds} IS NOT NULL"
+				 "            THEN least(greatest({timeout_seconds}::float8, -1), 1e12) * interval '1 second' END)");
 		comma = ", ";
 	}
 	if (call_value(call, "signal"))
@@ -73,10 +79,10 @@ seeds_update_rule(Call *call)
 		comma = ", ";
 	}
 	buf_text(&sql, " OFFSET 0) c");
-	if (*comma == '\0')
-		problem_reply(call->request, 400, "no argument to change is given");
-	else if (has(call, "priority_adj", "block") && !call_value(call, "signal"))
+	if (has(call, "priority_adj", "block") && !call_value(call, "signal"))
 		problem_argument(call->request, "signal", "argument \"signal\" is missing");
+	else if (*comma == '\0')
+		problem_reply(call->request, 400, "no argument to change is given");
 	else
 		call_run_sql(call, sql.data, false);
 	buf_free(&sql);

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "arguments.h"
+#include "gzip.h"
 #include "json.h"
 #include "problem.h"
 
@@ -285,7 +286,7 @@ reply_text(Call *call)
 
 	call->request->reply.body = call->items;
 	call->items = (Buf) {0};
-	call_reply(call, 200, accept && strstr(accept, "application/openmetrics-text") ?
+	call_reply(call, 200, header_lists(accept, "application/openmetrics-text") ?
 			   "application/openmetrics-text; version=1.0.0; charset=utf-8" :
 			   "text/plain; version=0.0.4; charset=utf-8");
 }

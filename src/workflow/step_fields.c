@@ -43,10 +43,12 @@ static int
 read_number(Steps *s, int step, const char *key, const JsonbValue *value, int low, int high, int otherwise)
 {
 	double		number;
+	bool		whole = value_number(value, &number);
 
-	if (value_number(value, &number) && number >= low && number <= high)
+	if (whole && number >= low && number <= high)
 		return (int) number;
-	step_bad_value(s, step, key, value, psprintf("a whole number of %d..%d", low, high));
+	step_problem(s, step, whole ? ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE : ERRCODE_INVALID_PARAMETER_VALUE,
+				 "\"%s\": %s is not a whole number of %d..%d", key, json_value_shown(value), low, high);
 	return otherwise;
 }
 

@@ -39,9 +39,9 @@ INSERT INTO calls VALUES
   ($$claim('{bad pull}', 1001)$$, '22003 | argument "max_jobs": 1001 is outside 1..1000'),
   ($$claim('{bad pull}', NULL)$$, '22004 | argument "max_jobs" must not be NULL'),
   ($$claim('{bad pull}', lease => NULL)$$, '22004 | argument "lease" must not be NULL'),
-  ($$claim('{bad pull}', lease => '0')$$, '22003 | argument "lease": "00:00:00" is outside 00:00:01..87600000:00:00'),
-  ($$claim('{bad pull}', lease => '999ms')$$, '22003 | argument "lease": "00:00:00.999" is outside 00:00:01..87600000:00:00'),
-  ($$claim('{bad pull}', lease => '-1min')$$, '22003 | argument "lease": "-00:01:00" is outside 00:00:01..87600000:00:00'),
+  ($$claim('{bad pull}', lease => '0')$$, '22003 | argument "lease": "00:00:00" is outside 00:00:01..87840000:00:00'),
+  ($$claim('{bad pull}', lease => '999ms')$$, '22003 | argument "lease": "00:00:00.999" is outside 00:00:01..87840000:00:00'),
+  ($$claim('{bad pull}', lease => '-1min')$$, '22003 | argument "lease": "-00:01:00" is outside 00:00:01..87840000:00:00'),
   ($$claim('{bad pull}', lease => '5min 1us')$$, '22003 | argument "lease": "00:05:00.000001" is longer than job type "bad pull" allows: 00:05:00 | options.max_lease of the type is the longest; heartbeats renew a lease.'),
   ($$claim('{bad pull}', wait => NULL)$$, '22004 | argument "wait" must not be NULL'),
   ($$claim('{bad pull}', wait => '20.000001s')$$, '22003 | argument "wait": "00:00:20.000001" is outside 00:00:00..00:00:20'),
@@ -125,7 +125,7 @@ SELECT is(pg_temp.error_of(format('SELECT jobq.claim(%L, %s => %L)', '{bad pull}
           CASE WHEN current_setting('server_version_num')::int >= 170000
                THEN format('22003 | argument "%s": "infinity" is outside %s', argument, bounds)
                ELSE '22007 | invalid input syntax for type interval: "infinity"' END, argument || ' infinite')
-  FROM (VALUES ('lease', '00:00:01..87600000:00:00'), ('wait', '00:00:00..00:00:20')) v(argument, bounds);
+  FROM (VALUES ('lease', '00:00:01..87840000:00:00'), ('wait', '00:00:00..00:00:20')) v(argument, bounds);
 SELECT results_eq('SELECT * FROM jobq.queue', 'SELECT * FROM before', 'no refused call changed the job');
 SELECT is(jobq.heartbeat(id, id, 1e-400), 'ok', 'a progress too small for a double') FROM j;
 SELECT is(progress::text, '0', 'is none') FROM jobq.queue q JOIN j USING (id);

@@ -227,7 +227,7 @@ SELECT r.name, p.proname FROM roles r, pg_proc p
  WHERE p.pronamespace = 'jobq_internal'::regnamespace AND NOT r.free
    AND has_function_privilege(r.name, p.oid, 'EXECUTE')
        <> (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND p.proname ~ '^_(type_name|live_(status|attempts|runs|started_at|worker|progress|progress_data)|reads|reads_schedule)$'
-           OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|reads_tenant|reads_audit|reads_all|option_keys|archive_end|archived_audit_id|list_candidates|running_ids|search(_[a-z]+)?|error_pattern|graph_(lines|node|statuses)|mermaid_text|run_version|steps_of)$'
+           OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|reads_tenant|reads_audit|reads_all|option_keys|archive_end|archived_audit_id|list_candidates|running_ids|search(_[a-z]+)?|check_like|error_pattern|graph_(lines|node|statuses)|mermaid_text|run_version|steps_of)$'
            OR coalesce(r.access = 'admin', false) AND p.proname IN ('_bulk_begin', '_bulk_step')
            OR coalesce(r.access = 'admin' AND r.tenant IS NULL, false) AND p.proname = '_alter_pressure_rule'
            OR coalesce(r.access IN ('read', 'admin') AND r.tenant IS NULL, false) AND p.proname ~ '^_stat_(job_types|workers|claimed|lanes|limits|dispatcher)$')

@@ -106,7 +106,7 @@ workflow('map_on', '[{"key": "m", "job_type": "act", "map": "$.input.list", "on_
   {"key": "r", "job_type": "act", "after": ["m"], "payload": {"result": {"$": "$.tasks.m.result"}}}]');
 $run = tasks_are('map_on', '{"list": [{"v": 1}, {"v": 2, "e": "fail"}, {"v": 3, "e": "skip"}, {"v": 4}]}', 'completed',
 	'm:completed m.0:completed m.1:error m.2:skipped m.3:completed r:completed', 'a member fails, continue');
-is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'r'"), '[1, null, null, 4]', 'null where it failed');
+is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'r'"), '[1, null, 3, 4]', 'null where it failed');
 is(one("SELECT string_agg(payload ->> 'i', ',' ORDER BY key) FROM ran WHERE run = '$run' AND key LIKE 'm.%'"), '0,2,3', 'index');
 
 # The payload of an element reads the input by whatever path.

@@ -299,6 +299,8 @@ bad('POST', "$api/runs/$flow/event", { event => 'go' }, '409', 'an event that wa
 bad('POST', "$api/runs/$unknown/event", { event => 'go' }, '404', 'to no run');
 bad('POST', "$api/runs/$flow/retry", undef, '409', 'a run that has not failed');
 bad('GET', "$api/runs/$ids[0]", undef, '404', 'a job that is no run');
+bad('GET', "$api/runs/$ids[0]/tasks", undef, '404 P0002', 'its tasks');
+bad('GET', "$api/$_", undef, '404 42704', "a list below what is not there: $_") foreach qw(workflows/none schedules/none/runs);
 $node->safe_psql('postgres', "SELECT jobq.cancel_job('$old')");
 
 # ---------- what happened ----------
@@ -321,6 +323,8 @@ is_deeply([ sort keys %{ $seeds->{counts} } ], [ qw(blocked cancelled completed 
 is_deeply($seeds->{counts}{completed}, { n => 1, exact => JSON::PP::true }, 'a count');
 ok((grep { $_ eq 'pull' } @{ $seeds->{job_types} }), 'job types');
 isnt(good('GET', '/admin/jobs?type=pull&collection_id=acme&limit=1&offset=1')->{jobs}[0]{id}, $seeds->{jobs}[0]{id}, 'the next page');
+is(scalar(@{ good('GET', '/admin/jobs?status=&type=&collection_id=&limit=&offset=')->{jobs} }), scalar(@{ good('GET', '/admin/jobs')->{jobs} }),
+	'empty fields of a form are not given');
 good('POST', '/intentions/cancel_job', { job_id => $again });
 bad('POST', '/intentions/cancel_job', { job_id => $again }, '409', 'a wrong state');
 is_deeply(good('POST', '/intentions/retry_job', { job_id => $again }), { ok => JSON::PP::true }, 'retry_job');
@@ -339,6 +343,8 @@ good('POST', '/admin/resources/update_rule', { job_type => 'pull', signal => 'li
 is($node->safe_psql('postgres', "SELECT base_priority, cpu_weight, max_concurrent, timeout, r.priority_adj, r.block
 	 FROM jobq.job_types t JOIN jobq.pressure_rules r ON r.type_id = t.id WHERE t.name = 'pull' AND r.signal = 'livekit'"),
 	'4|2|9|00:01:30|-7|t', 'update_rule changes what it names, and nothing else');
+good('POST', '/admin/resources/update_rule', { job_type => 'pull', $_ => 3 }) foreach qw(base_priority cpu_weight max_concurrent);
+is($node->safe_psql('postgres', q{SELECT base_priority, cpu_weight, max_concurrent, timeout FROM jobq.job_types WHERE name = 'pull'}), '3|3|3|00:01:30', 'each alone');
 good('POST', '/admin/resources/update_rule', { job_type => 'pull', signal => 'livekit', priority_adj => -6, block_during_livekit => JSON::PP::false });
 my $rule = q{SELECT r.priority_adj, r.block FROM jobq.job_types t JOIN jobq.pressure_rules r ON r.type_id = t.id WHERE t.name = 'pull' AND r.signal = 'livekit'};
 is($node->safe_psql('postgres', $rule), '-6|f', 'the two names of a rule in one call');
@@ -363,10 +369,13 @@ is($node->safe_psql('postgres', $rule), '-9|t', 'two changes at once: none is lo
 is($node->safe_psql('postgres', "SELECT by, action, object, old ->> 'priority_adj', old ->> 'block', new ->> 'priority_adj', new ->> 'block' FROM jobq.audit WHERE id > $audit ORDER BY id"),
 	"chief|set_pressure_rule|pull/livekit|-6|false|-9|false\nchief|set_pressure_rule|pull/livekit|-9|false|-9|true", 'the audit has both');
 bad('POST', '/admin/resources/update_rule', { job_type => 'pull' }, '400', 'nothing to change');
+bad('POST', '/admin/resources/update_rule', { job_type => 'pull', priority_adj => 3 }, '400 signal', 'no signal');
 bad('POST', '/admin/resources/update_rule', { job_type => 'pull', timeout_seconds => 1e30 }, '400 22023 timeout', 'a timeout beyond all intervals');
 like((ask($web, 'GET', '/metrics', %boss))[1], qr/^# TYPE jobq_/m, 'metrics');
 my (undef, undef, $headers) = ask($web, 'GET', '/metrics', headers => { basic('boss', 'b'), Accept => 'application/openmetrics-text' });
 like($headers->{'content-type'}, qr{^application/openmetrics-text}, 'OpenMetrics');
+(undef, undef, $headers) = ask($web, 'GET', '/metrics', headers => { basic('boss', 'b'), Accept => 'text/plain, application/openmetrics-text;q=0' });
+like($headers->{'content-type'}, qr{^text/plain}, 'not if it is refused');
 like(good('GET', '/health')->{status}, qr/healthy|degraded/, 'health');
 
 # ---------- arguments ----------

@@ -88,6 +88,11 @@ $standby->safe_psql('postgres', "CREATE ROLE eve LOGIN PASSWORD 'e'; SELECT jobq
 	SELECT jobq.enqueue('t', tenant => 'y')");
 ($status, $body) = ask($web, 'GET', '/api/v1/jobs', headers => { basic('eve', 'e') });
 is("$status $body->{sqlstate}", '504 57014', 'a statement over 5 s');
+my $locker = $standby->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE jobq.limits');
+($status, $body) = ask($web, 'GET', '/api/v1/limits', headers => { basic('anna', 'a') });
+is("$status $body->{sqlstate}", '504 55P03', 'one that waits for a lock');
+$locker->quit;
 
 # A server that hangs: the request ends, and does not hold others up for ever.
 my @pids = split /\n/, $standby->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE usename = 'anna'");
