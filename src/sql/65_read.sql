@@ -185,10 +185,10 @@ END $$;
 
 -- Raises the error of a list below an object that the caller does not see.  In a
 -- condition without columns it is called once.
-CREATE FUNCTION jobq_internal._search_found(found boolean, what text, name text) RETURNS boolean
+CREATE FUNCTION jobq_internal._search_found(is_there boolean, what text, name text) RETURNS boolean
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT found THEN
+  IF NOT is_there THEN
     RAISE EXCEPTION USING ERRCODE = CASE what WHEN 'run' THEN 'P0002' ELSE '42704' END,
       MESSAGE = format('%s "%s" does not exist', what, regexp_replace(left(name, 63), '[[:cntrl:]]', '?', 'g'));
   END IF;

@@ -70,7 +70,7 @@ is(one(q{SELECT string_agg(type, ' ' ORDER BY ts, id) FROM jobq.events WHERE typ
 	'claimed progress failed retry_scheduled claimed failed dead', 'the timeline');
 is(one(q{SELECT jobq.retry_dead_letters('mail')}), 1, 'it is retried');
 is(take('a', 'mail', '1h'), '{"page": 7} 1', 'also then it gets the checkpoint');
-is(call('fail', 'a', q{, 'x', retryable => false}), 'dead', 'and is a dead letter again');
+is(call('fail', 'a', q{, 'x', retryable => false}), 'error', 'and is a dead letter again');
 is(one(q{SELECT jobq.rerun_job(id) IS NOT NULL FROM jobq.dead_letters}), 't', 'a new job does the same work');
 is(take('a', 'mail', '1h'), 'none 1', 'from the start');
 is(call('complete', 'a'), 't', 'and is done');

@@ -216,13 +216,15 @@ sub hit
 
 my @processes = ('jobq dispatcher', 'jobq sql worker', 'jobq exec worker', 'jobq conductor');
 
-# Ends processes while sessions write: one of each kind, then random ones.
+# Ends processes while sessions write: one of each kind, then random ones, as often as they
+# come back.
 sub end_processes
 {
 	my ($what, $between) = @_;
 	my %ended;
+	my $until = time() + $seconds;
 
-	foreach my $n (0 .. ($seconds > 1 ? 3 * $seconds : 4) - 1)
+	for (my $n = 0; $n < @processes || time() < $until; $n++)
 	{
 		my $kind = $processes[$n] // pick(@processes, 'jobq sql worker');
 

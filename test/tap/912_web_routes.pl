@@ -457,7 +457,7 @@ foreach my $path (sort keys %paths)
 	next unless $paths{$path}{get} && $path !~ /\{token\}/;
 	next if $paths{$path}{get}{responses}{200}{content}{'text/event-stream'};	# without an end
 	my $id = $path =~ /runs/ ? $flow : $ids[0];
-	my $name = $path =~ /schedules/ ? 'nightly' : 'pull';
+	my $name = $path =~ /schedules/ ? 'nightly' : $path =~ /workflows/ ? 'flow' : 'pull';
 	(my $real = $path) =~ s/\{id\}/$id/;
 	$real =~ s/\{name\}/$name/;
 	$real .= '?cron=@daily' if $path =~ /next_runs/;

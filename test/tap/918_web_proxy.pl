@@ -69,6 +69,9 @@ sub smuggle
 		"${get}Expect: 100-continue\r\nContent-Length: $n\r\n\r\n$hidden", "${get}Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n$hidden",
 		"GET /queue/livez HTTP/1.1 \r\nHost: a\r\n\r\n$hidden", "GET /queue/livez HTTP/1.0\r\nHost: a\r\nContent-Length: $n\r\n\r\n$hidden",
 		"GET /queue/livez%0d%0aX:%20y HTTP/1.1\r\nHost: a\r\n\r\n$hidden", "GET http://b/queue/livez HTTP/1.1\r\nHost: a\r\n\r\n$hidden");
+	# a request is logged after its answer: those before are when this one is
+	status_of($proxy, 'GET', "/queue/first-$name");
+	ok(wait_for_text($log, qr/first-$name/) && wait_for_text($web->{log}, qr/first-$name/), "$name: both have logged what came before");
 	my ($from, $web_from) = (-s $log, -s $web->{log});
 	# a last request ends each connection: a client that left earlier would be logged late or never
 	my $last = "GET /queue/livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
