@@ -185,12 +185,12 @@ END $$;
 
 -- Raises the error of a list below an object that the caller does not see.  In a
 -- condition without columns it is called once.
-CREATE FUNCTION jobq_internal._search_found(is_there boolean, what text, name text) RETURNS boolean
+CREATE FUNCTION jobq_internal._search_found(is_there boolean, what text) RETURNS boolean
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT is_there THEN
     RAISE EXCEPTION USING ERRCODE = CASE what WHEN 'run' THEN 'P0002' ELSE '42704' END,
-      MESSAGE = format('%s "%s" does not exist', what, regexp_replace(left(name, 63), '[[:cntrl:]]', '?', 'g'));
+      MESSAGE = format('the %s does not exist', what);
   END IF;
   RETURN true;
 END $$;
@@ -278,7 +278,10 @@ BEGIN
                   tie, source),
            ' AND (t.ts, ' || tie || ') < (' || quote_literal(last) || ', ' || quote_literal(split_part(before, '.', 2))
              || CASE source WHEN 'alerts' THEN ')' ELSE '::int8)' END,
-           (SELECT string_agg(format(CASE f.key WHEN 'tenant' THEN ' AND coalesce(t.%I, '''') = %L' ELSE ' AND t.%I = %L' END, f.key, f.value), '')
+           (SELECT string_agg(format(CASE f.key WHEN 'tenant' THEN ' AND coalesce(t.%I, '''') = %L'
+                                                -- calls for more than a job or a run, and not the steps of a bulk action
+                                                WHEN 'many' THEN ' AND (t.object_type NOT IN (''job'', ''run'') AND NOT coalesce(t.new ? ''bulk'', false)) = %2$L'
+                                                ELSE ' AND t.%I = %L' END, f.key, f.value), '')
               FROM jsonb_each_text(filter) f WHERE f.value IS NOT NULL),
            format(' ORDER BY t.ts DESC, %s DESC LIMIT $3', tie)),
     since, least(until, last + interval '1us'), max_rows, time_limit);

@@ -168,8 +168,9 @@ const Route route_table[] = {
 		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("severity", ARG_SEVERITY), LIMIT, CURSOR),
 	.answer = "jobq.alerts"},
 	{"GET", "/api/v1/audit", "Management calls, the newest first", SHAPE_LIST,
-		LOG("audit", "'action', {action}"),
-		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("action", ARG_TEXT), LIMIT, CURSOR),
+		LOG("audit", "'action', {action}, 'many', {many}"),
+		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("action", ARG_TEXT), OWN_QUERY("many", ARG_BOOL), LIMIT,
+	CURSOR),
 	.answer = "jobq.audit",.redact = true},
 	{"GET", "/api/v1/workers", "Workers", SHAPE_LIST, ROWS("jobq.stat_workers"), .args = NULL},
 	{"GET", "/api/v1/lanes", "Lanes in the order in which they are served", SHAPE_LIST, ROWS("jobq.stat_lanes"), .args = NULL},
@@ -180,7 +181,7 @@ const Route route_table[] = {
 		"SELECT " TYPE_ROW ", t.id FROM jobq.job_types t"
 		" WHERE t.dropped_at IS NULL AND t.id > coalesce({cursor}::int4, -1)"
 		" AND ({search} IS NULL OR position(lower({search}) IN lower(t.name)) > 0) AND ({kind} IS NULL OR t.kind = {kind})"
-		" AND ({paused} IS NULL OR t.paused = {paused}) ORDER BY t.id LIMIT {limit}",
+		" AND ({paused} IS NULL OR (t.paused AND coalesce(t.paused_until > clock_timestamp(), true)) = {paused}) ORDER BY t.id LIMIT {limit}",
 		.args = ARGS(OWN_QUERY("search", ARG_TEXT), OWN_QUERY("kind", ARG_KIND), OWN_QUERY("paused", ARG_BOOL), LIMIT, CURSOR),
 	.answer = "jobq.job_types"},
 	{"POST", "/api/v1/types", "Create a job type", SHAPE_VALUE, OK("jobq.create_job_type({args})"),
@@ -222,7 +223,7 @@ const Route route_table[] = {
 	{"GET", "/api/v1/schedules/{name}/runs", "Its jobs, the newest first", SHAPE_LIST,
 		"SELECT t.item, t.id FROM jobq.schedules s,"
 		" jobq_internal._search_scheduled(s.name, s.tenant, s.created_at, {cursor}::uuid, {limit}) t WHERE " OF_NAME("s")
-		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.schedules o WHERE " OF_NAME("o") "), 'schedule', {name})",
+		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.schedules o WHERE " OF_NAME("o") "), 'schedule')",
 		.args = ARGS(PATH("name", ARG_TEXT), OWN_QUERY("tenant", ARG_TEXT), LIMIT, CURSOR),
 	.answer = "jobq.jobs",.redact = true},
 	{"POST", "/api/v1/schedules/{name}/pause", "Pause a schedule", SHAPE_VALUE, OK("jobq.pause_schedule({args})"),
@@ -253,7 +254,7 @@ const Route route_table[] = {
 		"SELECT to_json(t) FROM jobq.check_workflow({args}) t", .answer = "jobq.check_workflow",.args = ARGS(NEEDED("steps", ARG_JSON), BODY("payload", ARG_JSON))},
 	{"GET", "/api/v1/workflows/{name}", "The versions of a workflow, the newest first", SHAPE_LIST,
 		"SELECT " WORKFLOW_ROW ", w.version FROM jobq.workflows w WHERE w.name = {name}"
-		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.workflows o WHERE o.name = {name}), 'workflow', {name}) AND ({cursor} IS NULL OR w.version < {cursor}::int4)"
+		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.workflows o WHERE o.name = {name}), 'workflow') AND ({cursor} IS NULL OR w.version < {cursor}::int4)"
 		" ORDER BY w.version DESC LIMIT {limit}",
 	.args = ARGS(PATH("name", ARG_TEXT), LIMIT, CURSOR),.answer = "jobq.workflows",.redact = true},
 
@@ -275,7 +276,7 @@ const Route route_table[] = {
 	.answer = "run",.redact = true},
 	{"GET", "/api/v1/runs/{id}/tasks", "The jobs of a run, the oldest first", SHAPE_LIST,
 		"SELECT to_json(t), t.id FROM jobq.jobs t WHERE t.workflow_id = {id}"
-		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.workflow_runs r WHERE r.id = {id}), 'run', {id}::text) AND ({cursor} IS NULL OR t.id > {cursor}::uuid)"
+		" AND jobq_internal._search_found(EXISTS (SELECT FROM jobq.workflow_runs r WHERE r.id = {id}), 'run') AND ({cursor} IS NULL OR t.id > {cursor}::uuid)"
 		" AND ({status} IS NULL OR t.status = {status}) AND ({task_key} IS NULL OR split_part(t.task_key, '.', 1) = {task_key})"
 		" ORDER BY t.id LIMIT {limit}",
 		.args = ARGS(PATH("id", ARG_UUID), OWN_QUERY("task_key", ARG_TEXT), OWN_QUERY("status", ARG_STATUS), LIMIT, CURSOR),

@@ -87,7 +87,7 @@ sub model_start
 	return ('error') if $m->{condition} eq 'bad';
 	return ('completed', undef) if $m->{what} =~ /^(?:join|delay)$/;
 	return ('completed', "data of e$i") if $m->{what} eq 'event';
-	return ('completed', [ map { $m->{ends}[$_] eq 'ok' || ($m->{ends}[$_] eq 'fail' && $repaired) ? $_ : undef } 0 .. $#{ $m->{ends} } ]) if $m->{what} eq 'map';
+	return ('completed', [ map { $m->{ends}[$_] =~ /^(?:ok|skip)$/ || ($m->{ends}[$_] eq 'fail' && $repaired) ? $_ : undef } 0 .. $#{ $m->{ends} } ]) if $m->{what} eq 'map';
 	return ('error') if $m->{end} eq 'fail' && !$repaired;
 	return ('skipped') if $m->{end} eq 'skip';
 	return ('completed', $m->{what} eq 'sub' ? { x => $i } : $i);

@@ -416,6 +416,8 @@ is_deeply([ map { scalar @{ good('GET', "$api/errors?job_type=pull&error_code=$_
 ok(exists good('GET', '/admin/resources')->{running}, 'resources');
 $page = good('GET', "$api/audit?limit=1&action=stop_all");
 is_deeply([ @{ $page->{items}[0] }{qw(by action)}, $page->{next} ], [ 'boss', 'stop_all', undef ], 'the audit');
+my %audited = map { my $many = $_; $many => { map { $_->{object_type} => 1 } @{ good('GET', "$api/audit?limit=200&many=$many")->{items} } } } qw(true false);
+ok($audited{false}{job} && !$audited{true}{job} && $audited{true}{job_type} && !$audited{false}{job_type}, 'calls for single jobs, and others');
 
 # statistics: the session's user reads all tenants
 my $overview = good('GET', "$api/overview");

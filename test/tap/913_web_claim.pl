@@ -157,7 +157,7 @@ is(status_of($web, 'GET', '/livez'), 200, 'the client of the claim leaves');
 $lock->query_safe('COMMIT');
 $lock->quit;
 wait_for_sql($node, "SELECT status = 'running' FROM jobq.jobs WHERE id = '$id'", 'its claim gets the job');
-like((read_all(shift @busy))[0], qr{^HTTP/1.1 409 }, 'the first of the others waits for too long');
+like((read_all(shift @busy))[0], qr{^HTTP/1.1 504 }, 'the first of the others waits for too long');
 $gate->query_safe('SELECT pg_advisory_unlock(8)');
 $gate->quit;
 like((read_all($_))[0], qr{^HTTP/1.1 \d}, 'a reply') foreach @busy;
