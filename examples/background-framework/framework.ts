@@ -148,8 +148,8 @@ const routes: Record<string, (body: any) => Promise<unknown>> = {
 
 async function serve(request: any, response: any) {
   let text = '';
-  for await (const part of request) text += part;
   try {
+    for await (const part of request.setEncoding('utf8')) text += part;
     const answer = await routes[`${request.method} ${request.url}`]?.(text === '' ? {} : JSON.parse(text));
     response.statusCode = answer === undefined ? 404 : (answer as any).status === 'unhealthy' ? 503 : 200;
     response.end(typeof answer === 'string' ? answer : JSON.stringify(answer ?? {}));

@@ -49,6 +49,7 @@ export async function embed(db: any, ids: number[], signal: AbortSignal) {
   try {
     const answer = await post(`${world}/embed`, { texts: memories.map((memory: any) => memory.content) }, signal);
     const { vectors } = await answer.json() as any;
+    if (vectors.length !== memories.length) throw new Error('a vector for each text is missing');
     for (const [at, { id }] of memories.entries()) await db.query('UPDATE memories SET embedding = $2 WHERE id = $1', [id, vectors[at]]);
   } catch (error: any) {
     await db.query('INSERT INTO embedding_failures (texts, error) VALUES ($1, $2)', [ids.length, error.message]);
@@ -117,9 +118,9 @@ export const tasks: Record<string, (task: Task) => Promise<unknown>> = {
   'email.send': message('mail'),
   'notification.push': message('push'),
   'report.generate': statement(`INSERT INTO reports (kind, data) SELECT $1, jsonb_build_object('memories', count(*)) FROM memories`, 'kind'),
-  'export.create': statement(`INSERT INTO reports (kind, data) SELECT 'export', jsonb_agg(to_jsonb(m) - 'embedding') FROM memories m WHERE user_id = $1`, 'user'),
+  'export.create': statement(`INSERT INTO reports (kind, data) SELECT 'export', coalesce(jsonb_agg(to_jsonb(m) - 'embedding'), '[]') FROM memories m WHERE user_id = $1`, 'user'),
   'import.process': statement(`INSERT INTO memories (user_id, topic, content) SELECT $1, m->>'topic', m->>'content' FROM jsonb_array_elements($2::jsonb) m`, 'user', 'memories'),
-  'analytics.aggregate': statement(`INSERT INTO reports (kind, data) SELECT 'analytics', jsonb_object_agg(topic, n) FROM (SELECT topic, count(*) n FROM memories GROUP BY 1) t`),
+  'analytics.aggregate': statement(`INSERT INTO reports (kind, data) SELECT 'analytics', coalesce(jsonb_object_agg(topic, n), '{}') FROM (SELECT topic, count(*) n FROM memories GROUP BY 1) t`),
   'cache.warm': statement('SELECT FROM memories WHERE user_id = $1', 'user'),
   'health.probe': ({ payload, signal }) => deliver(payload.url ?? `${world}/status/200`, {}, signal),
 };

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """A local embedding API with the interface of Ollama's /api/embed.  Its model counts letters.
 
-An empty text is refused with 400.  While the file "down" exists the answer is 503; while "hold"
-exists a request waits.  Each text that it takes is a line of "served".
+An empty text is refused with 400.  While the file "down" exists the answer is 503, of a proxy if it
+is not empty; while "short" exists a vector is missing; while "hold" exists a request waits.  Each text that it takes is a line of "served".
 """
 import json, os, string, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,12 +16,15 @@ class Embed(BaseHTTPRequestHandler):
         while os.path.exists("hold"):
             time.sleep(0.02)
         if os.path.exists("down"):
+            if os.path.getsize("down"):
+                return self.send_error(503)
             return self.answer(503, {"error": "the model is not loaded"})
         if "" in texts:
             return self.answer(400, {"error": "a text is empty"})
         with lock, open("served", "a") as served:
             served.writelines(text + "\n" for text in texts)
-        self.answer(200, {"embeddings": [[text.lower().count(letter) for letter in string.ascii_lowercase] for text in texts]})
+        vectors = [[text.lower().count(letter) for letter in string.ascii_lowercase] for text in texts]
+        self.answer(200, {"embeddings": vectors[os.path.exists("short"):]})
 
     def answer(self, status, value):
         body = json.dumps(value).encode()

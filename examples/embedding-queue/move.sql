@@ -3,12 +3,12 @@
 \set ON_ERROR_STOP 1
 -- Enqueues the rows in one of these statuses.
 CREATE FUNCTION pg_temp.enqueue_rows(statuses text[]) RETURNS bigint LANGUAGE sql AS $$
-  SELECT count(*) FROM jobq.enqueue_jobs((
+  SELECT count(*) FILTER (WHERE is_new) FROM jobq.enqueue_jobs((
     SELECT coalesce(jsonb_agg(jsonb_build_object(
              'job_type', 'embed',
              'payload', jsonb_build_object('table', target_table, 'id', target_id, 'text', text_content, 'model', model),
-             'unique_key', target_table || ' ' || target_id,
-             'max_attempts', greatest(5 - attempts, 1),
+             'unique_key', target_table || ' ' || target_id, 'on_conflict', 'replace',  -- the newest text counts
+             'max_attempts', CASE status WHEN 'failed' THEN 5 ELSE greatest(5 - attempts, 1) END,
              'scheduled_for', CASE status WHEN 'pending' THEN next_retry_at ELSE now() END,
              'metadata', jsonb_build_object('moved_from', id, 'attempts', attempts, 'last_error', last_error,
                                             'created_at', created_at)) ORDER BY created_at, id), '[]')
@@ -32,14 +32,21 @@ SELECT pg_temp.enqueue_rows('{failed}') \g /dev/null
 COMMIT;
 DO $$
 DECLARE
-  waiting bigint := (SELECT count(*) FROM jobq.jobs WHERE job_type = 'embed' AND status IN ('pending', 'retry', 'running'));
+  waiting bigint := (SELECT count(*) FROM jobq.jobs
+                     WHERE job_type = 'embed' AND status IN ('pending', 'retry', 'running') AND metadata ? 'moved_from');
+  claimed bigint;
   done bigint;
+  others bigint;
 BEGIN
   WHILE waiting > 0 LOOP
     COMMIT;
-    SELECT count(jobq.fail(id, lease_token, coalesce(metadata->>'last_error', 'failed'), false)) INTO done
+    SELECT count(*), count(CASE WHEN metadata ? 'moved_from'
+               THEN jobq.fail(id, lease_token, coalesce(metadata->>'last_error', 'failed'), false) END),
+           count(CASE WHEN metadata ? 'moved_from' IS NOT TRUE     -- of a writer that is not stopped
+               THEN jobq.snooze_job(id, lease_token, '10 min') END)
+      INTO claimed, done, others
       FROM jobq.claim('{embed}', 50, wait => '20s');
-    IF done = 0 THEN
+    IF claimed = 0 THEN
       RAISE EXCEPTION 'no job in 20 s: is the type paused? no dispatcher?';
     END IF;
     waiting := waiting - done;

@@ -8,7 +8,7 @@ import jobq, psycopg
 from psycopg import sql
 
 STORE = sql.SQL("UPDATE {} SET embedding = %s::real[] WHERE id = %s")
-worker = jobq.Worker(name=os.environ["POD"], lease=60)
+worker = jobq.Worker(name=os.environ["POD"], lease=float(os.environ.get("LEASE", 60)))
 
 
 def vectors_of(model, texts):
@@ -17,7 +17,11 @@ def vectors_of(model, texts):
         with urlopen(Request(os.environ["EMBEDDING_API"], body, {"Content-Type": "application/json"}), timeout=30) as answer:
             return json.load(answer)["embeddings"]
     except HTTPError as error:
-        message = f"{error.code} {json.load(error)['error']}"
+        try:
+            reason = json.load(error)["error"]
+        except (ValueError, LookupError, TypeError):     # of a proxy
+            reason = error.reason
+        message = f"{error.code} {reason}"
         raise (jobq.Permanent if error.code == 400 else jobq.Retry)(message, code=f"http_{error.code}") from error
 
 
@@ -25,7 +29,7 @@ def embed_together(jobs):
     """Embeds jobs with one call; their vectors and their completions are one transaction."""
     vectors = vectors_of(jobs[0].payload["model"], [job.payload["text"] for job in jobs])
     with psycopg.connect() as db:
-        for job, vector in zip(jobs, vectors):
+        for job, vector in zip(jobs, vectors, strict=True):
             db.execute(STORE.format(sql.Identifier(job.payload["table"])), [vector, job.payload["id"]])
             job.complete(db)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Iterator, Optional
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import jobq
 from psycopg import sql
@@ -105,7 +105,9 @@ def mark_task_done(db, task: Task, result: Any = None) -> None:
 
 def mark_task_failed(db, task: Task, error: str, code: Optional[str] = None, retryable: Optional[bool] = None) -> str:
     """Returns retry, after the service's backoff, or error: no attempt is left, or it is permanent."""
-    return value(db, "SELECT jobq.fail(%s, %s, %s, %s, %s)", task.id, task.lease_token, error, retryable, code)
+    if (state := value(db, "SELECT jobq.fail(%s, %s, %s, %s, %s)", task.id, task.lease_token, error, retryable, code)) == "lost":
+        raise Lost(task.id)
+    return state
 
 
 def mark_task_skipped(db, task: Task, reason: str) -> None:
@@ -114,10 +116,7 @@ def mark_task_skipped(db, task: Task, reason: str) -> None:
 
 
 def find_stuck(db, lease: float = 120) -> list[dict]:
-    """Returns the tasks whose services, with such leases, have sent no heartbeat for half of one.
-
-    At the end of the lease the dispatcher takes them back by itself.
-    """
+    """Returns the tasks whose services, with such leases, have sent no heartbeat for half of one."""
     return rows(db, """SELECT id, job_type AS service, worker, lease_expires_at FROM jobq.jobs
                         WHERE status = 'running' AND lease_expires_at < clock_timestamp() + %s::interval / 2""", timedelta(seconds=lease))
 
@@ -156,6 +155,7 @@ def record_task_artifact(db, task: Task, path: str, kind: str = "output") -> str
         while piece := source.read(1 << 20):
             digest.update(piece)
             size += file.write(piece)
+        heartbeat(db, task)     # Lost: no object; the row stays locked until the transaction ends
     value(db, """SELECT jobq.record_artifact(%s, %s, 'media', %s, %s, %s, id => %s, lease_token => %s)""", key, kind, size,
           mimetypes.guess_type(path)[0], "sha256:" + digest.hexdigest(), task.id, task.lease_token)
     return key
@@ -173,7 +173,7 @@ class put:
 
     def __enter__(self):
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        self.part = self.path.with_name(f"{self.path.name}.{uuid4()}.part")
         self.file = self.part.open("wb")
         return self.file
 

@@ -40,6 +40,14 @@ media.retry_job(db, job)
 task = media.claim(db, *SERVICES, worker="smoke", wait=20)
 media.mark_task_skipped(db, task, "there is no picture")
 ends.append(db.execute("SELECT (jobq.wait_for(%s)).status::text", [job]).fetchone()[0])
+stored = media.STORE / media.list_artifacts(db, job)[0]["key"]
+with open("smoke.log", "w") as log:
+    log.write("too late\n")
+try:
+    media.record_task_artifact(db, task, "smoke.log", "log")
+    raise AssertionError("an attempt that has ended writes an object")
+except media.Lost:
+    assert stored.read_text() == "no such codec\n", "the object of the attempt that won stays"
 job = media.create_job(db, "media", {"source": "smoke 4"})
 ends.append(media.cancel_job(db, job, "no longer needed"))
 print("ends:", *ends, media.get_job(db, task.job_id)["tasks"], media.list_artifacts(db, task.job_id)[0]["key"].split("/")[0],

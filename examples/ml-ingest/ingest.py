@@ -2,12 +2,13 @@
 
 Skipped is for what no other attempt can change; any other exception may pass.
 """
-import hashlib, os, signal, subprocess, tempfile
+import hashlib, os, signal, subprocess, tempfile, threading
 from contextvars import ContextVar
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 MOST = 200_000      # characters of a text that are kept
+MOST_BYTES = 100 << 20      # of a file that is fetched
 MODEL = "/usr/share/pocketsphinx/model/en-us/"
 # set by worker.py
 limits = ContextVar("limits", default=())       # in front of each command
@@ -20,9 +21,20 @@ class Skipped(Exception):
 
 def fetch(url):
     """Returns what the URL has now."""
+    if not url.startswith(("http://", "https://")):
+        raise Skipped("no web address")
+    content = bytearray()
     try:
         with urlopen(url, timeout=20) as answer:
-            return answer.read()
+            length = answer.length      # None: until its end
+            while piece := answer.read1(1 << 16):
+                check.get()()
+                content += piece
+                if len(content) > MOST_BYTES:
+                    raise Skipped("the file is too large")
+        if length is not None and len(content) < length:
+            raise ConnectionError("the answer broke off")
+        return bytes(content)
     except HTTPError as error:
         if error.code in (401, 403, 404, 410):
             raise Skipped(f"the host answers {error.code}") from error
@@ -97,24 +109,29 @@ def audio(path):
     return run("ffmpeg", "-nostdin", "-v", "error", "-i", path, "-ac", "1", "-ar", "16000", "-f", "s16le", "-")
 
 
-def transcript(sound, model=[]):
-    """Returns the words, and the number of texts of this model.  It is loaded once and stays."""
-    if not model:
-        from pocketsphinx import Decoder
-        config = Decoder.default_config()
-        for name, value in ("-hmm", "en-us"), ("-lm", "en-us.lm.bin"), ("-dict", "cmudict-en-us.dict"):
-            config.set_string(name, MODEL + value)
-        config.set_string("-logfn", "/dev/null")
-        model[:] = Decoder(config), 0
-    model[1] += 1
-    model[0].start_utt()
+def transcript(sound, model=[], in_use=threading.Lock()):
+    """Returns the words, and the number of texts of this model.  It is loaded once and stays, for one at a time."""
+    while not in_use.acquire(timeout=1):
+        check.get()()
     try:
-        for second in range(0, len(sound), 32000):      # other threads run in between
-            check.get()()
-            model[0].process_raw(sound[second:second + 32000], False, False)
+        if not model:
+            from pocketsphinx import Decoder
+            config = Decoder.default_config()
+            for name, value in ("-hmm", "en-us"), ("-lm", "en-us.lm.bin"), ("-dict", "cmudict-en-us.dict"):
+                config.set_string(name, MODEL + value)
+            config.set_string("-logfn", "/dev/null")
+            model[:] = Decoder(config), 0
+        model[1] += 1
+        model[0].start_utt()
+        try:
+            for second in range(0, len(sound), 32000):      # other threads run in between
+                check.get()()
+                model[0].process_raw(sound[second:second + 32000], False, False)
+        finally:
+            model[0].end_utt()
+        return model[0].hyp().hypstr if model[0].hyp() else "", model[1]
     finally:
-        model[0].end_utt()
-    return model[0].hyp().hypstr if model[0].hyp() else "", model[1]
+        in_use.release()
 
 
 def ingest_video(url):

@@ -59,7 +59,8 @@ END $$;
 SELECT jobq.create_job_type('store', 'store(jsonb)') \g /dev/null
 SELECT jobq.create_job_type(name, command => ARRAY[:'dir' || '/tool', name], timeout => timeout, max_concurrent => concurrency,
                             max_attempts => 3, backoff_base => :'backoff',
-                            options => jsonb_build_object('memory_max', memory, 'on_complete', 'store', 'log_stderr', 'log')
+                            options => jsonb_build_object('memory_max', memory, 'max_output', '3MB',  -- JSON has 12 bytes for a character at most
+                                                           'on_complete', 'store', 'log_stderr', 'log')
                                        || CASE name WHEN 'ingest.video' THEN jsonb_build_object('warm', concurrency)
                                                     ELSE '{"skip_exit_codes": [3]}' END)
   FROM types \g /dev/null

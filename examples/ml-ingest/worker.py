@@ -22,7 +22,7 @@ worker = jobq.Worker(concurrency=sum(map(concurrency, TYPES)), lease=30, log=lam
 def register(name, work):
     @worker.handler(name, concurrency=concurrency(name))
     def handle(job):
-        ingest.limits.set(("prlimit", f"--as={TYPES[name][1] * 1_000_000}"))
+        ingest.limits.set(("setpriv", "--pdeathsig", "KILL", "prlimit", f"--as={TYPES[name][1] * 1_000_000}"))
         ingest.check.set(job.check)
         try:
             result = work(job.payload["url"])
