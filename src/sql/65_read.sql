@@ -266,6 +266,7 @@ CREATE FUNCTION jobq_internal._search_scheduled(
 $$;
 
 -- Rows of jobq.events, alerts or audit.  filter: columns and their values.
+-- many: calls for more than a job or a run, and no steps of a bulk action.
 CREATE FUNCTION jobq_internal._search_log(
   source text, filter jsonb, since timestamptz, until timestamptz, before text, max_rows int, time_limit interval DEFAULT '1s')
   RETURNS TABLE(item json, key text) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -279,7 +280,6 @@ BEGIN
            ' AND (t.ts, ' || tie || ') < (' || quote_literal(last) || ', ' || quote_literal(split_part(before, '.', 2))
              || CASE source WHEN 'alerts' THEN ')' ELSE '::int8)' END,
            (SELECT string_agg(format(CASE f.key WHEN 'tenant' THEN ' AND coalesce(t.%I, '''') = %L'
-                                                -- calls for more than a job or a run, and not the steps of a bulk action
                                                 WHEN 'many' THEN ' AND (t.object_type NOT IN (''job'', ''run'') AND NOT coalesce(t.new ? ''bulk'', false)) = %2$L'
                                                 ELSE ' AND t.%I = %L' END, f.key, f.value), '')
               FROM jsonb_each_text(filter) f WHERE f.value IS NOT NULL),

@@ -181,7 +181,7 @@ const Route route_table[] = {
 		"SELECT " TYPE_ROW ", t.id FROM jobq.job_types t"
 		" WHERE t.dropped_at IS NULL AND t.id > coalesce({cursor}::int4, -1)"
 		" AND ({search} IS NULL OR position(lower({search}) IN lower(t.name)) > 0) AND ({kind} IS NULL OR t.kind = {kind})"
-		" AND ({paused} IS NULL OR (t.paused AND coalesce(t.paused_until > clock_timestamp(), true)) = {paused}) ORDER BY t.id LIMIT {limit}",
+		" AND ({paused} IS NULL OR (t.paused AND coalesce(t.paused_until > (SELECT clock_timestamp()), true)) = {paused}) ORDER BY t.id LIMIT {limit}",
 		.args = ARGS(OWN_QUERY("search", ARG_TEXT), OWN_QUERY("kind", ARG_KIND), OWN_QUERY("paused", ARG_BOOL), LIMIT, CURSOR),
 	.answer = "jobq.job_types"},
 	{"POST", "/api/v1/types", "Create a job type", SHAPE_VALUE, OK("jobq.create_job_type({args})"),

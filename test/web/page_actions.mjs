@@ -141,6 +141,17 @@ async function jobs() {
   const ann = await Person.arrive('ann');
   const { page } = ann;
 
+  await ann.go('#/jobs', 'archive');
+  const filter = page.locator('#filter-job_type');
+  await filter.pressSequentially('arch');
+  const drawn = await page.evaluate(() => new Promise((resolve) => {
+    // the overview comes each second, and with it the screen is drawn again
+    const stop = new MutationObserver(() => { stop.disconnect(); setTimeout(() => resolve(true), 2500); });
+    stop.observe(document.querySelector('main'), { subtree: true, childList: true, characterData: true, attributes: true });
+  }));
+  ok(drawn && await filter.inputValue() === 'arch', 'what is typed stays while the screen is drawn again', await filter.inputValue());
+  await filter.fill('');
+
   await ann.go('#/jobs?job_type=archive', 'archive');
   await ann.button('Enqueue').click();
   await ann.dialog.getByLabel('Payload').fill('{"from": "the page"');
@@ -164,6 +175,24 @@ async function jobs() {
   await untilSql(`SELECT status = 'pending' FROM jobq.jobs WHERE id = '${id}'`);
   ok(true, 'and made to wait again');
   const dead = await sql(`SELECT id FROM jobq.jobs WHERE job_type = 'invoice' AND status = 'error' ORDER BY id LIMIT 1`);
+  await ann.go(`#/jobs/${dead}`, 'Failed for good');
+  // an answer that comes when its screen was left
+  let come;
+  let asked = 0;
+  const held = new Promise((resolve) => { come = resolve; });
+  await page.route(`**/jobs/${dead}/retry`, async (route) => {
+    await held;
+    await route.fulfill({ json: { ok: true } });
+  });
+  await ann.button('Retry').click();
+  await ann.go('#/limits', 'gpu');
+  page.on('request', (request) => { asked += Number(request.url().endsWith(`/jobs/${dead}`)); });
+  const answered = page.waitForResponse(`**/jobs/${dead}/retry`);
+  come();
+  await answered;
+  await page.waitForResponse('**/api/v1/limits/usage');
+  ok(asked === 0, 'an action that is answered after its screen was left reads nothing', asked);
+  await page.unroute(`**/jobs/${dead}/retry`);
   await ann.go(`#/jobs/${dead}`, 'Failed for good');
   await ann.button('Retry').click();
   await untilSql(`SELECT runs >= 2 AND status = 'error' FROM jobq.jobs WHERE id = '${dead}'`);
@@ -378,18 +407,30 @@ async function ended() {
   const ann = await Person.arrive('ann');
 
   await ann.go('#/jobs?job_type=invoice&status=error', 'provider');
+  const second = await ann.context.newPage();
+  await second.goto(`${config.url}#/types/mail`);
+  await second.getByRole('button', { name: 'Pause mail' }).waitFor();
+  await ann.button('Enqueue').click();
+  await ann.dialog.waitFor();
   // another tab signs out: the cookie is no longer worth anything
   const csrf = (await (await ann.context.request.get(`${config.url}api/v1/session`)).json()).csrf;
   ann.refused = [401];
   const { status } = { status: (await ann.context.request.delete(`${config.url}api/v1/session`, { headers: { 'X-Csrf-Token': csrf, Origin: config.url.slice(0, -1), 'Content-Type': 'application/json' } })).status() };
   ok(status === 200, 'a session is ended in jobq-web', status);
   await ann.page.getByText('The session has ended').waitFor();
+  await ann.dialog.waitFor({ state: 'detached' });
   ok(await ann.page.locator('main tr').count() === 0, 'the page asks to sign in, and shows nothing any more');
   await ann.page.fill('#user', 'ann');
   await ann.page.fill('#password', 'p');
   await ann.page.click('button[type=submit]');
   await ann.shown('#/jobs?job_type=invoice&status=error', 'provider');
   ok(true, 'one is then where one was');
+  await second.getByRole('button', { name: 'Pause mail' }).click();
+  await second.locator('dialog button[type=submit]').click();
+  await untilSql(`SELECT paused FROM jobq.job_types WHERE name = 'mail'`);
+  ok(true, 'so is another tab, whose buttons have the new session');
+  await sql(`SELECT jobq.resume_job_type('mail')`);
+  await second.close();
   await ann.button('Sign out').click();
   await ann.page.waitForSelector('#user');
   await ann.page.goBack();

@@ -87,6 +87,15 @@ async function ofStatus() {
   ok((await statuses()).startsWith('pending ') && await sql(`SELECT count(*) FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id
     WHERE t.name = 'staged' AND q.status = 'running' AND NOT q.cancel_requested`) === '0', 'so it is of running ones', await statuses());
   await sql(`SELECT jobq.cancel_jobs('staged', include_running => true)`);
+  await sql(`SELECT jobq.enqueue('staged') FROM generate_series(1, 2)`);
+  const [older, newer] = (await sql(`SELECT id || ' ' || lease_token FROM jobq.claim('{staged}', 2, worker => 'w', wait => '20s') ORDER BY id`)).split('\n').map((row) => row.split(' '));
+  const fail = ([id, token]) => sql(`SELECT jobq.fail('${id}', '${token}', 'no', retryable => false)`);
+  await fail(newer);
+  await ann.go('#/jobs?job_type=staged&status=error', 'staged');
+  await fail(older);
+  await ann.button('1 new').click();
+  await until(() => ann.page.locator('main tr[data-row]').count().then((n) => n === 2), 'both are there');
+  ok(true, 'an older job that comes to match is announced');
   await ann.leave('bulk of a status');
 }
 
@@ -96,7 +105,7 @@ async function many() {
   const { page } = ann;
   const rows = (n) => page.waitForFunction((count) => Number(document.querySelector('main table').getAttribute('aria-rowcount')) === count + 1, n);
 
-  await sql(`SELECT jobq.set_tenant_quota('many-' || i, max_live => i) FROM generate_series(1, ${MANY}) i; SELECT jobq.set_tenant_quota('zeta', max_live => 77, max_running => 3);
+  await sql(`SELECT jobq.set_tenant_quota('many-' || i, max_live => i) FROM generate_series(1, ${MANY}) i; SELECT jobq.set_tenant_quota('zeta', max_live => 77, max_bytes => 9223372036854775807, max_running => 3);
     SELECT jobq.set_limit('many-' || i, max_concurrent => 1) FROM generate_series(1, ${MANY}) i;
     SELECT jobq.set_signal('zz-first', false); SELECT jobq.set_signal('many-' || i, false) FROM generate_series(1, ${MANY}) i;
     SELECT jobq.set_pressure_rule(NULL, 'many-' || i, priority_adj => 1) FROM generate_series(1, ${MANY}) i; SELECT jobq.set_pressure_rule(NULL, 'zz-first', priority_adj => 1);
@@ -107,7 +116,7 @@ async function many() {
     ok(await ann.dialog.getByLabel('Live jobs').inputValue() === '77', 'a tenant beyond the first page has its quota', await ann.dialog.getByLabel('Live jobs').inputValue());
     await ann.dialog.getByLabel('Running jobs').fill('4');
     await submit(ann);
-    await untilSql(`SELECT (max_live, max_running) = (77, 4) FROM jobq.tenant_quotas WHERE tenant = 'zeta'`);
+    await untilSql(`SELECT (max_live, max_bytes, max_running) = (77, 9223372036854775807, 4) FROM jobq.tenant_quotas WHERE tenant = 'zeta'`);
     ok(true, 'a change of one maximum keeps the others');
 
     await ann.go('#/limits', 'many-1');
@@ -222,6 +231,39 @@ async function forms() {
 }
 
 // A refused stream is tried again a minute later, not at once and not never.
+// The audit of grants; the marks of the overview's plots beside many calls for single jobs.
+async function log() {
+  const ann = await Person.arrive('ann');
+  const { page } = ann;
+
+  await sql(`CREATE ROLE marked; SELECT jobq.grant_access('marked', 'read'); SELECT jobq.grant_access('marked', 'enqueue')`);
+  try {
+    await ann.go('#/audit?action=grant_access', 'marked');
+    const row = page.locator('main tr[data-row]').filter({ hasText: 'marked' }).first();
+    const more = row.locator('summary').first();
+    if (await more.count())
+      await more.click();
+    ok(/enqueue/.test(await row.textContent()), 'the audit shows what was granted', await row.textContent());
+
+    await sql(`SELECT jobq.stop_all('marks'); SELECT jobq.start_all();
+      SELECT count(jobq.enqueue('archive', tenant => 'marks')) FROM generate_series(1, 120);
+      SELECT count(jobq.cancel_job(id)) FROM jobq.jobs WHERE tenant = 'marks'`);
+    await ann.go('#/', 'Job types');
+    await page.locator('.plot summary').first().click();
+    await page.locator('.plot-table li').getByText('stop_all').first().waitFor();
+    ok(true, 'a stop is a mark beside the cancels of 120 jobs');
+
+    await sql(`SELECT jobq.pause_job_type('import', duration => '1ms')`);
+    await ann.go('#/types/import', 'import');
+    await ann.button('Pause import').waitFor();
+    await ann.go('#/types?state=active', 'import');
+    ok(true, 'a pause that has ended is none');
+  } finally {
+    await sql(`SELECT jobq.resume_job_type('import'), jobq.revoke_access('marked', 'read'), jobq.revoke_access('marked', 'enqueue'); DROP ROLE marked`);
+  }
+  await ann.leave('marks');
+}
+
 async function stream() {
   const ann = await Person.arrive(null, { refused: [401, 503] });
   const { page } = ann;
@@ -251,5 +293,6 @@ async function stream() {
 }
 
 export const groups = {
-  'groups of dead letters': deadLetters, 'bulk of a status': ofStatus, 'long lists': many, 'what others drop': dropped, 'forms': forms, 'a refused stream': stream,
+  'groups of dead letters': deadLetters, 'bulk of a status': ofStatus, 'long lists': many, 'what others drop': dropped, 'forms': forms, 'audit and marks': log,
+  'a refused stream': stream,
 };

@@ -61,7 +61,7 @@ async function answers() {
     }
   }
   for (const [fragment, text] of [['#/jobs/00000000-0000-7000-8000-000000000000', 'No such job'], ['#/types/nothing', 'nothing'], ['#/schedules/nothing', 'nothing'],
-    ['#/runs/00000000-0000-7000-8000-000000000000', 'Run'], ['#/workflows/nothing', 'There is no workflow']]) {
+    ['#/runs/00000000-0000-7000-8000-000000000000', 'Run'], ['#/workflows/nothing', 'nothing']]) {
     await ann.expecting([404], async () => {
       await ann.go(fragment, text);
       ok(await page.locator('main .trouble, main .empty').count() > 0 && !(await ann.text()).includes('has an error'), `${fragment}: what does not exist is said`, await ann.text());
@@ -102,6 +102,9 @@ async function overview() {
   await page.evaluate(() => { document.dispatchEvent(new Event('visibilitychange')); });
   await page.locator('main .empty').getByText('There is no job type yet').waitFor();
   ok(true, 'without job types it says what makes one');
+  reply = (route) => route.fulfill(problem(403));
+  await page.locator('main .trouble.denied').getByText('grant_access').waitFor();
+  ok(!(await ann.text()).includes('There is no job type yet'), 'when the right is gone, so is what was read');
   await ann.leave('overview');
 }
 

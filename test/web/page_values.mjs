@@ -106,7 +106,9 @@ async function times() {
   ok(/in \d+ y/.test(await ann.text('main tbody')), 'a time after the year 9999 is shown', await ann.text('main tbody'));
   await ann.page.evaluate(() => { location.hash = '#/jobs?since=99999999999 d'; });
   await ann.page.locator('.wrong').getByText('a time (UTC) or a span').waitFor();
-  ok(true, 'a span beyond the calendar is a wrong filter');
+  await ann.page.evaluate(() => { location.hash = '#/jobs?until=5'; });
+  await ann.page.locator('.wrong').getByText('a time (UTC) or a span').waitFor();
+  ok(true, 'so are a span beyond the calendar and a number');
   await sql(`SELECT jobq.cancel_jobs(tenant => 'exact')`);
   await ann.leave('times');
 }

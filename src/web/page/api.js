@@ -18,6 +18,8 @@ const SLOWEST_MS = 30000;
 const STREAM_AFTER_MS = 1000;
 /* After a refusal: there are too many streams, or requests. */
 const STREAM_AGAIN_MS = 60000;
+/* the server writes each 15 s at least */
+const SILENT_MS = 35000;
 const PAGE = 200;
 /* A list that is read whole ends there. */
 const MOST_ROWS = 2000;
@@ -52,7 +54,7 @@ class Exact {
   }
 }
 
-const CARRIED = new Set(['payload', 'result', 'metadata', 'progress_data', 'error_details', 'data', 'old', 'new', 'steps', 'output', 'options']);
+const CARRIED = new Set(['payload', 'result', 'metadata', 'progress_data', 'error_details', 'data', 'old', 'new', 'steps', 'output', 'options', 'max_live', 'max_bytes']);
 
 function restore(value, carried) {
   if (typeof value === 'string' && value.startsWith(MARK)) {
@@ -96,7 +98,7 @@ export class Problem extends Error {
 
   /* The server may answer later. */
   get passing() {
-    return [0, 429, 502, 503, 504].includes(this.status);
+    return this.status === 0 || this.status === 429 || (this.status >= 500 && this.status !== 501) || /^40/.test(this.sqlstate ?? '');
   }
 }
 
@@ -248,16 +250,20 @@ export class Api {
     let timer = 0;
     let fails = 0;
     let abort = null;
+    let stopped = false;
     const visible = () => document.visibilityState === 'visible';
     const plan = () => {
       clearTimeout(timer);
       const pause = state.problem?.passing ? Math.min(POLL_MS * 2 ** fails, SLOWEST_MS) : every;
       const wanted = every > 0 ? !state.problem || state.problem.passing : state.problem?.passing;
-      if (abort && pause && wanted && visible()) {
+      if (!stopped && pause && wanted && visible()) {
         timer = setTimeout(ask, pause);
       }
     };
     const ask = async () => {
+      if (stopped) {
+        return;
+      }
       clearTimeout(timer);
       abort?.abort();
       abort = new AbortController();
@@ -291,7 +297,7 @@ export class Api {
         document.removeEventListener('visibilitychange', turned);
         clearTimeout(timer);
         abort?.abort();
-        abort = null;
+        stopped = true;
       },
     };
   }
@@ -340,6 +346,7 @@ class Live {
 
   end() {
     clearTimeout(this.opening);
+    clearTimeout(this.silence);
     this.poll?.stop();
     this.source?.close();
     this.poll = this.source = null;
@@ -347,8 +354,9 @@ class Live {
 
   repeat() {
     this.poll ??= this.api.watch('overview', null, POLL_MS, (state) => {
-      /* what the stream or an earlier watch has read stays */
-      this.take(state.data ? state : { ...this.state, problem: state.problem });
+      /* what the stream or an earlier watch has read stays, but not for who may no longer see it */
+      const kept = state.problem?.status === 403 ? undefined : this.state.data;
+      this.take(state.data && !state.problem ? state : { ...this.state, data: kept, problem: state.problem });
       if (!state.problem && !this.source && Date.now() - this.refused > STREAM_AGAIN_MS) {
         clearTimeout(this.opening);
         this.opening = setTimeout(() => this.openStream(), STREAM_AFTER_MS);
@@ -366,20 +374,34 @@ class Live {
     this.listeners.forEach((take) => take(state));
   }
 
+  /* A stream that has been silent for so long is a connection that was lost without a word. */
+  heard() {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => {
+      this.source?.close();
+      this.source = null;
+      this.repeat();
+    }, SILENT_MS);
+  }
+
   /* The stream takes over from the repeated requests once it has spoken. */
   openStream() {
     const source = new EventSource(new URL('stream', BASE));
     this.source = source;
+    this.heard();
     source.addEventListener('overview', (event) => {
+      this.heard();
       this.poll?.stop();
       this.poll = null;
       this.take({ data: JSON.parse(event.data), problem: null, at: Date.now() });
     });
     source.addEventListener('changed', (event) => {
+      this.heard();
       const { job_types: types } = JSON.parse(event.data);
       this.changes.forEach((take) => take(types));
     });
     source.addEventListener('stale', () => {
+      this.heard();
       this.take({ ...this.state, problem: new Problem(503, { title: 'No answer from PostgreSQL', detail: 'PostgreSQL does not answer' }) });
     });
     source.addEventListener('bye', (event) => {
@@ -396,6 +418,7 @@ class Live {
         this.refused = Date.now();
       }
       source.close();
+      clearTimeout(this.silence);
       this.source = null;
       this.repeat();
     });

@@ -93,6 +93,11 @@ function Menu({ route, shut }) {
       h('a', { href: link(name), onClick: shut, 'aria-current': current === name ? 'page' : undefined, title: `Keys: g ${r.key}` }, r.name))))));
 }
 
+/* Those of a screen that is left, or of a session that has ended. */
+function closeDialogs() {
+  document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close());
+}
+
 class Frame extends Component {
   constructor(props) {
     super(props);
@@ -127,13 +132,14 @@ class Frame extends Component {
   }
 
   async open(route) {
-    const known = routes[route.name];
+    const known = Object.hasOwn(routes, route.name) && routes[route.name];
     const same = this.state.screen && route.path.join('/') === this.state.route.path.join('/');
     this.opening = route;
     if (same) {
       this.setState({ route });
       return;
     }
+    closeDialogs();
     try {
       const screen = known ? await known.load(route.id) : null;
       if (this.opening === route) {
@@ -276,7 +282,7 @@ class App extends Component {
     const { name, id } = readRoute();
     if (localStorage.getItem(SIGNED_IN)) {
       api.live.start();
-      routes[name]?.load(id).catch(() => {});
+      Object.hasOwn(routes, name) && routes[name].load(id).catch(() => {});
     }
     try {
       this.signedIn(await api.readSession());
@@ -286,13 +292,17 @@ class App extends Component {
     }
   }
 
-  signedIn(session) {
-    localStorage.setItem(SIGNED_IN, '1');
+  signedIn(session, anew) {
+    /* other tabs hear of a new session (below) */
+    if (anew || !localStorage.getItem(SIGNED_IN)) {
+      localStorage.setItem(SIGNED_IN, String(Date.now()));
+    }
     this.setState({ session, out: false });
   }
 
   signedOut(ended) {
     localStorage.removeItem(SIGNED_IN);
+    closeDialogs();
     api.session = null;
     this.setState({ session: null, out: true, ended });
   }
@@ -302,11 +312,14 @@ class App extends Component {
       return h(Frame, { session, left: () => this.signedOut(false) });
     }
     if (out) {
-      return h(SignIn, { ended, done: () => this.signedIn(api.session) });
+      return h(SignIn, { ended, done: () => this.signedIn(api.session, true) });
     }
     return h('main', { class: 'sign-in' }, problem ? h(Trouble, { problem, again: () => this.begin() }) : h(Loading));
   }
 }
+
+/* A sign-in in another tab has ended this tab's session: its role and its token have changed. */
+addEventListener('storage', (event) => event.key === SIGNED_IN && event.newValue && location.reload());
 
 /* The older address of the list, /admin/jobs?status=&type=, shows the same. */
 if (!location.hash && location.pathname.endsWith('/admin/jobs')) {

@@ -5,7 +5,7 @@
  * purge are actions on a filter (bulk.js), whose preview counts dead letters;
  * that of a group is its type, code and pattern.
  */
-import { Button, Component, Empty, Fragment, h, Head, likeOf, link, now, num, refine, Remote, Time } from './ui.js';
+import { Button, Component, Empty, Fragment, h, Head, likeOf, link, now, num, refine, Remote, Searched, Time, Typed } from './ui.js';
 import { Table } from './table.js';
 
 export const title = 'Dead letters';
@@ -68,7 +68,7 @@ export default class Dead extends Component {
     const { error_code: code } = route.query;
     const { items } = data;
     if (!items.length) {
-      return h(Empty, null, h('p', null, route.query.job_type || route.query.tenant || route.query.since || code ? 'No error like that.' : 'No job has failed for good, and no retry waits.'),
+      return data.searched_to ? h(Empty, null, h(Searched, { at: data.searched_to })) : h(Empty, null, h('p', null, route.query.job_type || route.query.tenant || route.query.since || code ? 'No error like that.' : 'No job has failed for good, and no retry waits.'),
         h('p', null, 'A job that fails in all its attempts comes here, and stays until it is retried or purged.'));
     }
     return h(Fragment, null,
@@ -82,8 +82,8 @@ export default class Dead extends Component {
     const { job_type: type, tenant, error_code: code, since } = route.query;
     const types = (api.live.state.data?.types || []).filter((t) => t.dead > 0 || t.job_type === type).map((t) => t.job_type).filter(Boolean);
     const field = (name, label, options) => h('div', { class: 'field' }, h('label', { class: 'hidden', for: `dead-${name}` }, label),
-      h('input', { id: `dead-${name}`, type: 'search', placeholder: label, value: route.query[name] || '', list: options && `dead-${name}-list`, autocomplete: 'off', spellcheck: false,
-        'data-search': name === 'job_type' ? '' : undefined, onChange: (event) => refine(route, { [name]: event.target.value.trim() }) }),
+      h(Typed, { id: `dead-${name}`, type: 'search', placeholder: label, value: route.query[name] || '', list: options && `dead-${name}-list`, autocomplete: 'off', spellcheck: false,
+        'data-search': name === 'job_type' ? '' : undefined, take: (text) => refine(route, { [name]: text }) }),
       options && h('datalist', { id: `dead-${name}-list` }, options.map((o) => h('option', { key: o, value: o }))));
     const again = () => this.reload?.();
     /* the server refuses an action on all there is */

@@ -8,6 +8,9 @@ let ids = 0;
 
 /* Shows h(component, {...props, close}); one dialog at a time. */
 export function openDialog(component, props) {
+  if (document.querySelector('dialog[open]')) {
+    return Promise.resolve(null);
+  }
   const place = document.createElement('div');
   const before = document.activeElement;
   return new Promise((resolve) => {

@@ -172,8 +172,7 @@ function Definition({ steps, route }) {
 
 function Workflow({ route, api }) {
   const name = route.id;
-  return h(Found, { api, title: name, path: ['workflows', name], query: { limit: 200 },
-    empty: `There is no workflow ${name}.` }, ({ items }) => {
+  return h(Found, { api, title: name, path: ['workflows', name], query: { limit: 200 } }, ({ items }) => {
     const shown = items.find((w) => String(w.version) === route.query.version) || items.find((w) => w.is_active)
       || items[0];
     const steps = shown.steps.map(drawn);

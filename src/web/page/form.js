@@ -39,7 +39,7 @@ export function fromText(field, text) {
       if (!/^\s*-?\d+\s*$/.test(text)) {
         throw new Error('a whole number is expected');
       }
-      return Number(text);
+      return Number.isSafeInteger(Number(text)) ? Number(text) : readJson(text.trim());
     case 'number':
       if (!Number.isFinite(Number(text))) {
         throw new Error('a number is expected');
@@ -55,7 +55,7 @@ export function fromText(field, text) {
       return text.split('\n').filter((line) => line !== '');
     case 'time': {
       const iso = text.trim().replace(' ', 'T').replace(/ ?UTC$/, '');
-      const at = new Date(/[zZ]|[+-]\d\d:?\d\d$/.test(iso) ? iso : `${iso}Z`);
+      const at = !/^[+-]?\d{4,6}-\d\d-\d\d/.test(iso) ? new Date(NaN) : new Date(/[zZ]|[+-]\d\d:?\d\d$/.test(iso) ? iso : `${iso}Z`);
       if (Number.isNaN(at.getTime())) {
         throw new Error('a time like 2026-11-26 14:30 (UTC) is expected');
       }

@@ -15,6 +15,7 @@ export const title = 'Job';
 
 const LIVE_MS = 2000;
 const ENDED_MS = 20000;
+const EVENTS_MS = 10000;
 const MAX_EVENTS = 2000;
 const LIVE = ['pending', 'blocked', 'retry', 'running'];
 const ENDED = ['completed', 'skipped', 'cancelled', 'error'];
@@ -131,7 +132,8 @@ export default class Job extends Component {
     if (!job || problem) {
       return;
     }
-    if (version !== this.version) {
+    /* what a running attempt logs does not change its row */
+    if (version !== this.version || (job.status === 'running' && Date.now() - this.eventsAt > EVENTS_MS)) {
       this.version = version;
       this.readEvents();
     }
@@ -148,6 +150,9 @@ export default class Job extends Component {
 
   /* Reads the row at once, after an action. */
   again() {
+    if (this.gone) {
+      return;
+    }
     this.version = null;
     this.watch(LIVE_MS);
   }
@@ -163,6 +168,9 @@ export default class Job extends Component {
 
   async readEvents() {
     const { api, route } = this.props;
+    const mine = {};
+    this.reading = mine;
+    this.eventsAt = Date.now();
     try {
       const events = [];
       let cursor;
@@ -171,9 +179,10 @@ export default class Job extends Component {
         events.push(...items);
         cursor = next;
       } while (cursor && events.length < MAX_EVENTS);
-      this.gone || this.setState({ events, eventsProblem: null, cut: Boolean(cursor) });
+      /* an older answer may come later */
+      this.gone || this.reading !== mine || this.setState({ events, eventsProblem: null, cut: Boolean(cursor) });
     } catch (problem) {
-      this.gone || this.setState({ events: this.state.events || [], eventsProblem: problem });
+      this.gone || this.reading !== mine || this.setState({ events: this.state.events || [], eventsProblem: problem });
     }
   }
 

@@ -6,7 +6,7 @@
  * the filter does not match any more stay, faint, until then.
  */
 import { act, ask, Button, Component, Duration, Empty, Fragment, h, Head, Icon, link, Loading, millis, now, num, plural, problemText, refine, say, Since, Stale, Status,
-  Time, Trouble } from './ui.js';
+  Time, Trouble, Typed } from './ui.js';
 import { readJson, writeJson } from './api.js';
 import { NewRows, Table } from './table.js';
 
@@ -27,6 +27,8 @@ const LIVE = ['pending', 'blocked', 'retry', 'running'];
 
 /* ---------- the filter ---------- */
 
+/* the browser takes "5" for a month */
+const DATE = /^[+-]?\d{4,6}-\d\d-\d\d/;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86400 };
 
 /* "15 min" (ago), or a time in UTC -> ISO; undefined: neither. */
@@ -36,7 +38,7 @@ export function timeOf(text) {
     return isoOf(now() - span[1] * UNITS[span[2]] * 1000);
   }
   const iso = (text || '').trim().replace(' ', 'T').replace(/ ?UTC$/, '');
-  return isoOf(/[zZ]|[+-]\d\d:?\d\d$/.test(iso) || !iso.includes('T') ? iso : `${iso}Z`);
+  return DATE.test(iso) ? isoOf(/[zZ]|[+-]\d\d:?\d\d$/.test(iso) || !iso.includes('T') ? iso : `${iso}Z`) : undefined;
 }
 
 /* undefined: it is no time, or one that no calendar has. */
@@ -83,10 +85,10 @@ class Filters extends Component {
     const { route, wrong } = this.props;
     const { options, help, ...attributes } = more;
     return h('div', { class: 'field' }, h('label', { for: `filter-${name}`, class: more['data-search'] === '' ? 'hidden' : undefined }, label),
-      h('input', {
+      h(Typed, {
         id: `filter-${name}`, type: 'search', value: route.query[name] || '', autocomplete: 'off', spellcheck: false, list: options && `options-${name}`,
         'aria-invalid': wrong?.[name] ? 'true' : undefined, 'aria-describedby': wrong?.[name] || help ? `help-${name}` : undefined,
-        onChange: (event) => this.set(name, event.target.value.trim()), ...attributes,
+        take: (text) => this.set(name, text), ...attributes,
       }),
       options && h('datalist', { id: `options-${name}` }, options.map((o) => h('option', { key: o, value: o }))),
       wrong?.[name] ? h('div', { id: `help-${name}`, class: 'wrong' }, wrong[name]) : help && h('div', { id: `help-${name}`, class: 'help' }, help));
@@ -213,10 +215,11 @@ export default class Jobs extends Component {
   async older() {
     const { api } = this.props;
     this.setState({ more: true });
-    const asked = this.asked;
+    const { asked } = this;
+    const cursor = this.state.next;
     await act(async () => {
-      const { items, next, searched_to: searched } = await api.get('jobs', { ...this.filter, limit: PAGE, cursor: this.state.next });
-      if (asked === this.asked) {
+      const { items, next, searched_to: searched } = await api.get('jobs', { ...this.filter, limit: PAGE, cursor });
+      if (asked === this.asked && cursor === this.state.next) {
         this.setState({ items: [...this.state.items, ...items], next, searched });
       }
     });
@@ -258,13 +261,14 @@ export default class Jobs extends Component {
     const { items } = this.state;
     const known = new Set(items.map((j) => j.id));
     const read = new Map(page.map((j) => [j.id, j]));
-    const newest = items[0]?.id || '';
+    /* below the rows that are shown come those of the next page */
+    const last = this.state.next ? items.at(-1)?.id ?? '' : '';
     /* how far the page reaches; undefined: nothing was found */
     const oldest = next ? page.at(-1)?.id : '';
     this.setState({
       items: items.map((j) => read.get(j.id) || j),
       left: new Set(items.filter((j) => j.id >= oldest && !read.has(j.id)).map((j) => j.id)),
-      fresh: page.filter((j) => !known.has(j.id) && j.id > newest), problem: null, at: Date.now(),
+      fresh: page.filter((j) => !known.has(j.id) && j.id > last), problem: null, at: Date.now(),
     });
   }
 

@@ -57,8 +57,11 @@ function Change({ name, before, after, only }) {
 
 /* What a call has changed; of something new its values. */
 function Changes({ row }) {
-  const both = isObject(row.old) && isObject(row.new);
-  const list = both ? changes(row.old, row.new) : changes(null, isObject(row.new) ? row.new : row.old);
+  /* grants of a role are a list */
+  const listed = Array.isArray(row.old) || Array.isArray(row.new);
+  const [old, now] = listed ? [{ grants: row.old ?? [] }, { grants: row.new ?? [] }] : [row.old, row.new];
+  const both = isObject(old) && isObject(now);
+  const list = both ? changes(old, now) : changes(null, isObject(now) ? now : old);
   if (!list.length) {
     return h('span', { class: 'faint' }, both ? 'nothing differs' : text(row.new));
   }
@@ -85,7 +88,7 @@ const tenant = { key: 'tenant', title: 'Tenant', render: (row) => row.tenant ?? 
 /* ---------- the three lists ---------- */
 
 const places = {
-  job_type: (o) => link(['types', o]), workflow: (o) => link('workflows', { name: o }),
+  job_type: (o) => link(['types', o]), workflow: (o) => link(['workflows', o]),
   schedule: (o, t) => link(['schedules', o], { tenant: t }),
   limit: () => link('limits'), signal: () => link('rules'), rule: () => link('rules'), tenant: (o) => link(['tenants', o]),
   job: (o) => link(['jobs', o]), run: (o) => link(['runs', o]),

@@ -7,7 +7,7 @@
  * the focus is in their table.
  */
 import { act, ask, Badge, Bar, Button, bytes, Component, Duration, duration, Empty, Facts, Fragment, h, Head, likeOf, link, Loading, num, percent,
-  short, Since, Status, Time, Trouble, now, millis } from './ui.js';
+  Searched, short, Since, Status, Time, Trouble, now, millis } from './ui.js';
 import { Table } from './table.js';
 
 export const title = 'Overview';
@@ -241,7 +241,7 @@ class Types extends Component {
 
   sorted() {
     const rows = this.props.types.filter((t) => t.job_type !== null);
-    if (this.state.held && this.order.length) {
+    if ((this.state.pointed || this.state.focused) && this.order.length) {
       const place = new Map(this.order.map((name, i) => [name, i]));
       rows.sort((a, b) => (place.get(a.job_type) ?? 1e9) - (place.get(b.job_type) ?? 1e9));
     } else {
@@ -274,8 +274,8 @@ class Types extends Component {
     if (!types.length) {
       return h(Empty, null, h('p', null, 'There is no job type yet.'), h('p', null, 'jobq.create_job_type() or ', h('a', { href: link('types') }, 'Types'), ' makes one.'));
     }
-    const hold = (held) => () => this.setState({ held });
-    return h('div', { onPointerEnter: hold(true), onPointerLeave: hold(false), onFocusIn: hold(true), onFocusOut: hold(false) },
+    const hold = (what, held) => () => this.setState({ [what]: held });
+    return h('div', { onPointerEnter: hold('pointed', true), onPointerLeave: hold('pointed', false), onFocusIn: hold('focused', true), onFocusOut: hold('focused', false) },
       h(Table, { rows: this.sorted(), rowKey: (t) => t.job_type, columns: this.columns(), caption: 'Job types', href: (t) => link('jobs', { job_type: t.job_type }) }));
   }
 }
@@ -287,7 +287,8 @@ function Part({ state, children, none }) {
   if (!state?.data) {
     return state?.problem ? h(Trouble, { problem: state.problem }) : h(Loading);
   }
-  return children(state.data) || h(Empty, null, none);
+  return h(Fragment, null, state.problem && !state.problem.passing && h(Trouble, { problem: state.problem }),
+    children(state.data) || h(Empty, null, none));
 }
 
 function Errors({ state }) {
@@ -297,7 +298,7 @@ function Errors({ state }) {
     { key: 'job_type', title: 'Type', class: 'opt cut', render: (g) => h('span', { title: g.job_type }, g.job_type) },
     { key: 'last', title: 'Last', class: 'nobr', render: (g) => h(Time, { at: g.last }) },
   ];
-  return h(Part, { state, none: 'No dead letter and no retry waits.', children: ({ items }) => items.length > 0 && h(Table, {
+  return h(Part, { state, none: state?.data?.searched_to ? h(Searched, { at: state.data.searched_to }) : 'No dead letter and no retry waits.', children: ({ items }) => items.length > 0 && h(Table, {
     rows: items.slice(0, 8), columns, rowKey: (g) => `${g.job_type} ${g.error_code} ${g.pattern}`, caption: 'Top errors', compact: true,
     href: (g) => link(['jobs', g.job_id]),
   }) });
@@ -372,7 +373,7 @@ export default class Overview extends Component {
     this.watchers = [];
     this.end = api.live.follow((live) => {
       if (live.data && live.data !== this.state.live.data) {
-        this.past = [...this.past.filter((p) => live.at - p.at < RATE_S * 1000), { at: live.at, ...sums(live.data.types) }];
+        this.past = [...this.past.filter((p) => Math.abs(live.at - p.at) < RATE_S * 1000), { at: live.at, ...sums(live.data.types) }];
       }
       this.setState({ live });
       if (live.data && !this.later) {

@@ -6,7 +6,7 @@
  * has no more stay, faint, so that no row moves under the pointer.
  */
 import { Button, Component, Empty, Fragment, Head, Icon, Loading, Remote, Stale, Trouble, h, now, problemText, refine,
-  say } from './ui.js';
+  say, Typed } from './ui.js';
 import { NewRows } from './table.js';
 
 const PAGE = 50;
@@ -64,7 +64,7 @@ export class Pages extends Component {
     const { items } = this.state;
     if (problem || data === undefined) {
       this.setState({ problem, at });
-    } else if (items === undefined || this.renew || items.length === 0) {
+    } else if (items === undefined || this.renew || (items.length === 0 && data.items.length > 0)) {
       this.renew = false;
       this.setState({ items: data.items, next: data.next, fresh: null, left: new Set(), problem: null, at });
     } else {
@@ -100,10 +100,11 @@ export class Pages extends Component {
   async more() {
     const { api, path, query } = this.props;
     const asked = this.asked;
+    const cursor = this.state.next;
     this.setState({ busy: true });
     try {
-      const page = await api.get(path, { ...query, limit: this.limit(), cursor: this.state.next });
-      if (asked === this.asked) {
+      const page = await api.get(path, { ...query, limit: this.limit(), cursor });
+      if (asked === this.asked && cursor === this.state.next) {
         this.setState(({ items }) => ({ items: [...items, ...page.items], next: page.next }));
       }
     } catch (problem) {
@@ -154,12 +155,12 @@ export class Filters extends Component {
     const { route } = this.props;
     const id = this.prefix + name;
     const value = route.query[name] || '';
-    const take = (event) => refine(route, { [name]: event.target.value.trim() });
+    const take = (text) => refine(route, { [name]: text });
     const input = options
-      ? h('select', { id, value, onChange: take },
+      ? h('select', { id, value, onChange: (event) => take(event.target.value) },
         options.map(([v, text]) => h('option', { key: v, value: v, selected: v === value }, text)))
-      : h('input', { id, value, type: 'search', list: suggest && `${id}-list`, autocomplete: 'off', spellcheck: false,
-        'data-search': first ? '' : undefined, onChange: take });
+      : h(Typed, { id, value, type: 'search', list: suggest && `${id}-list`, autocomplete: 'off', spellcheck: false,
+        'data-search': first ? '' : undefined, take });
     return h('div', { key: name, class: 'filter' }, h('label', { for: id }, label || name), input,
       suggest && h('datalist', { id: `${id}-list` }, suggest.map((s) => h('option', { key: s, value: s }))));
   }

@@ -351,8 +351,12 @@ class Live extends Found {
     }
     const soon = data.tasks.length > GREAT ? 3 * RENEW_MS : RENEW_MS;
     const pause = ended.has(data.run.status) ? ENDED_MS : soon;
-    if (!problem && document.visibilityState === 'visible' && Date.now() - at > pause - RENEW_MS / 2) {
-      this.again();
+    /* one that is still on its way is not asked for anew */
+    if (!problem && !this.asking && document.visibilityState === 'visible' && Date.now() - at > pause - RENEW_MS / 2) {
+      this.asking = true;
+      this.again().finally(() => {
+        this.asking = false;
+      });
     }
   }
 }

@@ -178,12 +178,14 @@ function knownTicks(s, length) {
 function Line({ schedule, span, ticks }) {
   const length = spans[span] * 1000;
   const begin = now();
-  const list = (ticks || knownTicks(schedule, length)).map(millis)
+  const asked = (ticks || []).map(millis);
+  const last = asked.at(-1);
+  const list = (last > begin ? asked : knownTicks(schedule, length))
     .filter((tick) => tick >= begin - 2000 && tick <= begin + length);
   const words = schedule.next_tick ? `next ${utc(schedule.next_tick)}` : 'no next tick';
   const left = (tick) => `${Math.max(0, (100 * (tick - begin)) / length)}%`;
   return h('span', { class: 'line', role: 'img', 'aria-label': words, title: words },
-    list.length > BAND ? h('span', { class: 'band', style: { left: left(list[0]) } })
+    list.length > BAND || (asked.length > BAND && last > begin && last <= begin + length) ? h('span', { class: 'band', style: { left: left(list[0]) } })
       : list.map((tick) => h('span', { key: tick, class: 'tick', style: { left: left(tick) } })));
 }
 

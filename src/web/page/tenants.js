@@ -119,14 +119,16 @@ class Tenant extends Component {
     const query = { collection_id: name, limit: 1 };
     return h(Found, { api, title: name, path: '../../admin/jobs', query, every: RENEW_MS }, ({ counts }, again) => {
       const n = live.reduce((sum, status) => sum + (counts[status]?.n ?? 0), 0);
+      /* counts end at 10,000 of a status */
+      const exact = live.every((status) => counts[status]?.exact !== false);
       return h(Fragment, null,
-        h(Head, { title: name, about: `Tenant with ${plural(n, 'live job')}` },
+        h(Head, { title: name, about: `Tenant with ${exact ? '' : 'over '}${plural(n, 'live job')}` },
           h('a', { class: 'button', href: link('jobs', { tenant: name }) }, 'Jobs'),
           h('a', { class: 'button', href: link('events', { tenant: name }) }, 'Events'),
           api.can('admin') && h(Button, { class: 'danger', onClick: () => purge(api, name, again) }, 'Delete all data …')),
         h('section', null, h('h2', null, 'Jobs'), h(Jobs, { counts, name })),
         h('section', null, h('h2', null, 'Quota'), h(QuotaOf,
-          { api, name, used: { live: n, running: counts.running?.n } })));
+          { api, name, used: { live: exact ? n : undefined, running: counts.running?.exact === false ? undefined : counts.running?.n } })));
     });
   }
 }

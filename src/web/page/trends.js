@@ -39,11 +39,11 @@ export function collect(items) {
   };
 }
 
-/* Actions on many jobs and on types are marks; those on single jobs are not. */
+/* Calls of the audit are those for many jobs, types, and so on. */
 export function marksOf(alerts, audit) {
   return [
     ...alerts.map((a) => ({ at: Date.parse(a.ts) / 1000, text: a.title, tone: a.severity === 'high' || a.severity === 'critical' ? 'bad' : 'warn' })),
-    ...audit.filter((a) => a.object_type !== 'job').map((a) => ({ at: Date.parse(a.ts) / 1000, text: [a.action, a.object].filter(Boolean).join(' ') })),
+    ...audit.map((a) => ({ at: Date.parse(a.ts) / 1000, text: [a.action, a.object].filter(Boolean).join(' ') })),
   ].sort((a, b) => a.at - b.at);
 }
 
@@ -79,15 +79,17 @@ export class Trends extends Component {
   async readMarks() {
     clearTimeout(this.timer);
     const { api } = this.props;
-    const since = new Date(Date.now() + api.skew - STEPS[this.state.span].seconds * 1000).toISOString();
-    const items = (path) => api.get(path, { since, limit: MAX_MARKS }).then((reply) => reply.items, () => []);
+    const { span } = this.state;
+    const since = new Date(Date.now() + api.skew - STEPS[span].seconds * 1000).toISOString();
+    const items = (path, more) => api.get(path, { since, limit: MAX_MARKS, ...more }).then((reply) => reply.items, () => []);
     if (document.visibilityState === 'visible') {
-      const [alerts, audit] = await Promise.all([items('alerts'), items('audit')]);
-      if (this.gone) {
+      const [alerts, audit] = await Promise.all([items('alerts'), items('audit', { many: true })]);
+      if (this.gone || span !== this.state.span) {
         return;
       }
       this.setState({ marks: marksOf(alerts, audit) });
     }
+    clearTimeout(this.timer);
     this.timer = setTimeout(() => this.readMarks(), MARKS_MS);
   }
 

@@ -3,8 +3,8 @@
  * errors and its settings.
  */
 import {
-  Badge, Button, Component, Duration, Facts, Fragment, Head, Num, Remote, Status, Time, act, ask, duration, h,
-  interval, link, num, percent,
+  Badge, Button, Component, Duration, Empty, Facts, Fragment, Head, Num, Remote, Searched, Status, Time, act, ask, duration, h,
+  interval, link, millis, now, num, percent,
   plural, refine, short,
 } from './ui.js';
 import { Filters, Found, Pages } from './pages.js';
@@ -67,9 +67,14 @@ function pause(api, name, again) {
   });
 }
 
+/* The row of a pause that has ended stays until the type is resumed. */
+function isPaused(type) {
+  return type.paused && !(type.paused_until && millis(type.paused_until) <= now());
+}
+
 function PauseButton({ api, type, again, size }) {
   const resume = () => act(() => api.post(['types', type.name, 'resume']).then(again), `${type.name} resumed`);
-  return type.paused
+  return isPaused(type)
     ? h(Button, { class: size, icon: 'play', onClick: resume, 'aria-label': `Resume ${type.name}` }, 'Resume')
     : h(Button, { class: size, icon: 'pause', onClick: () => pause(api, type.name, again),
       'aria-label': `Pause ${type.name}` }, 'Pause');
@@ -100,7 +105,7 @@ function columns(api, live, again) {
       render: (t) => h(Fragment, null, h('a', { href: link(['types', t.name]) }, t.name), ' ',
         h('span', { class: 'kind' }, t.kind),
         t.critical && h('span', { title: 'Its dead letters raise alerts of severity high' }, ' ', h(Badge, { tone: 'warn' }, 'critical')),
-        t.paused && h('span', { title: t.pause_reason || undefined }, ' ', h(Status, { status: 'paused' }))),
+        isPaused(t) && h('span', { title: t.pause_reason || undefined }, ' ', h(Status, { status: 'paused' }))),
     },
     count('due', 'Due', status('pending')),
     {
@@ -183,9 +188,9 @@ function Numbers({ live, type }) {
 
 function Errors({ api, name }) {
   const of = (e) => link('dead', { job_type: name, error_code: e.error_code });
-  return h(Remote, { api, path: 'errors', query: { job_type: name, max_rows: 10 }, every: 15000,
-    empty: 'No job has failed that waits for a retry or is a dead letter.' },
-    ({ items }) => h(Table, {
+  return h(Remote, { api, path: 'errors', query: { job_type: name, max_rows: 10 }, every: 15000 },
+    ({ items, searched_to: searched }) => (items.length === 0
+      ? h(Empty, null, searched ? h(Searched, { at: searched }) : 'No job has failed that waits for a retry or is a dead letter.') : h(Table, {
       rows: items, rowKey: (e) => `${e.error_code} ${e.pattern}`, caption: 'Top errors', compact: true, href: of,
       columns: [
         { key: 'n', title: 'Jobs', class: 'n', render: (e) => num(e.n) },
@@ -194,7 +199,7 @@ function Errors({ api, name }) {
           render: (e) => h('a', { href: link(['jobs', e.job_id]), title: 'The newest job with it' }, e.pattern ?? 'no message') },
         { key: 'last', title: 'Last', class: 'nobr', render: (e) => h(Time, { at: e.last }) },
       ],
-    }));
+    })));
 }
 
 async function drop(api, type, live) {
@@ -240,7 +245,7 @@ function Type({ route, api }) {
       type.kind === 'workflow' && h('a', { class: 'button', href: link('runs', { workflow: name }) }, 'Runs'),
       api.can('configure') && h(PauseButton, { api, type, again }),
       api.can('configure') && h(Button, { class: 'danger', onClick: () => drop(api, type, live[name]) }, 'Drop …')),
-    type.paused && h(Paused, { type }),
+    isPaused(type) && h(Paused, { type }),
     !edit && h(Fragment, null,
       h('section', null, h('h2', null, 'Numbers'), h(Numbers, { live: live[name], type })),
       h('section', null, h('h2', null, 'Top errors'), h(Errors, { api, name }))),

@@ -321,6 +321,30 @@ export function Stale({ at, problem, again }) {
     again && h(Button, { onClick: again }, 'Ask now'));
 }
 
+/* A list that is empty, although not all was searched. */
+export function Searched({ at }) {
+  return h('p', null, 'None found; searched back to ', h(Time, { at }), ' only.');
+}
+
+/*
+ * A field whose value others keep: it is given to take(text) when the field is left.  What is being
+ * typed stays while the screen is drawn again.
+ */
+export class Typed extends Component {
+  render({ value, take, ...more }) {
+    return h('input', {
+      ...more, value: this.text ?? value,
+      onInput: (event) => {
+        this.text = event.target.value;
+      },
+      onChange: (event) => {
+        this.text = undefined;
+        take(event.target.value.trim());
+      },
+    });
+  }
+}
+
 /*
  * Data of a GET in all its states: {api, path, query, every (ms, 0: once),
  * empty (an element for a list without items), children: (data, again) => element}.
