@@ -59,14 +59,14 @@ BEGIN
   ON CONFLICT DO NOTHING;
 END $$;
 
--- Pauses a live run, then the runs among its tasks.  Returns false if there is
--- nothing to pause.
+-- Pauses a run that is live, or waits for the start of its retry; then the runs
+-- among its tasks.  Returns false if there is nothing to pause.
 CREATE FUNCTION jobq_internal._pause_run(run uuid, reason text) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM FROM jobq.runs j WHERE j.id = run FOR UPDATE;  -- no run among its tasks starts meanwhile
   UPDATE jobq.runs j SET paused = true, paused_reason = coalesce(reason, '')
-   WHERE j.id = run AND j.phase = 'running' AND NOT j.paused;
+   WHERE j.id = run AND j.phase IN ('running', 'restarting') AND jobq_internal._lives(j) AND NOT j.paused;
   IF NOT FOUND THEN
     RETURN false;
   END IF;
@@ -456,7 +456,9 @@ BEGIN
   kept := jobq_internal._kept_maps(r, keys, steps_before, from_task);
   PERFORM jobq_internal._check_results(r, keys, kept);
   keys := jobq_internal._take_away(r, keys, kept);
-  UPDATE jobq.runs j SET phase = 'restarting', failure = NULL, version = r.version, again = keys WHERE j.id = r.id;
+  -- the pause of a retry that was cancelled before it began has ended with that
+  UPDATE jobq.runs j SET phase = 'restarting', failure = NULL, version = r.version, again = keys, paused = false, paused_reason = NULL
+   WHERE j.id = r.id;
   IF version IS NOT NULL THEN
     PERFORM jobq_internal._check_added(r.id);
   END IF;

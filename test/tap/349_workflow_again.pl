@@ -76,6 +76,29 @@ complete_one((claim_one())[0, 1]);
 run_is($run, 'completed');
 is(one("SELECT count(*) FROM jobq.history WHERE workflow_id = '$run' AND task_key = 'a'"), '1', '!and does not start anew');
 
+# ---------- a pause before a retry starts ----------
+
+workflow('held', '[{"key": "a", "job_type": "pulled"}]');
+$run = start_run('held');
+($id, $token) = claim_one();
+one("SELECT jobq.fail('$id', '$token', 'no')");
+run_is($run, 'error');
+one(q{SELECT jobq.pause_job_type('held')});
+one("SELECT jobq.retry_workflow('$run')");
+is(one("SELECT jobq.pause_workflow('$run', 'first'), jobq.pause_workflow('$run', 'again')"), 't|f', 'a run whose retry waits is paused, once');
+one("SELECT jobq.cancel_job('$run')");
+is(one("SELECT jobq.pause_workflow('$run', 'late')"), 'f', 'not when that is cancelled');
+is(one("SELECT jobq.retry_workflow('$run')"), 't', 'the next retry');
+is(one("SELECT paused FROM jobq.runs WHERE id = '$run'"), 'f', 'is not paused');
+is(one("SELECT jobq.pause_workflow('$run', 'why')"), 't', 'until somebody pauses it');
+one(q{SELECT jobq.resume_job_type('held')});
+wait_for_sql($node, "SELECT phase = 'running' FROM jobq.runs WHERE id = '$run'", 'it starts');
+wait_for_sql($node, "SELECT after_state IN (16, 32) FROM jobq.queue WHERE workflow_id = '$run'", 'its task waits for the end of the pause');
+is(one("SELECT count(*) FROM jobq.claim('{pulled}')"), '0', 'nobody gets it');
+is(one("SELECT jobq.resume_workflow('$run')"), 't', 'which comes');
+complete_one((claim_one())[0, 1]);
+run_is($run, 'completed');
+
 # ---------- a retry that never starts ----------
 
 workflow('given-up', '[{"key": "a", "job_type": "act", "payload": {"end": "fail"}}]');
