@@ -142,7 +142,8 @@ sub next_event
 	my ($s, $name, $n) = @_;
 	my $count = named($s, $name) + ($n // 1);
 
-	until_true(sub { named($_[0], $name) >= $count }, $s) or diag "no $name: ", $s->{head} // '', encode_json([ map { $_->{event} } @{ $s->{events} } ]);
+	until_true(sub { named($_[0], $name) >= $count }, $s)
+	  or fail("no event $name: " . ($s->{head} // '') . encode_json([ map { $_->{event} } @{ $s->{events} } ]));
 	return ((named($s, $name))[-1] // {})->{data};
 }
 
