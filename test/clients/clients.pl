@@ -27,13 +27,13 @@ my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
 my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches limits min_batch together);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf) } },
-	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks deaf) } },
+		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf locks) } },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks deaf floods locks) } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
 	# psql does not wait for notifications, and each of its statements is a process.
 	{ name => 'shell', command => [ '/bin/bash', "$dir/worker.sh" ], needs => [ 'psql', '--version' ], modes => [qw(wait pooler)],
-		share => 0.1, can => { psql => 1, batches => 1, deaf => 1 } });
+		share => 0.1, can => { psql => 1, batches => 1, deaf => 1, floods => 1, locks => 1 } });
 
 # wait: a waiting claim; listen: LISTEN on a connection of its own; pooler: pgbouncer in
 # transaction mode.
@@ -49,6 +49,8 @@ my @scenarios = (
 	[ 'unusual JSON', \&unusual_json, 'wait' ],
 	[ 'keeps checkpoints', \&keeps_checkpoints, qw(wait pooler) ],
 	[ 'works batches', \&works_batches, qw(wait pooler) ],
+	[ 'full claim', \&full_claim, 'wait' ],
+	[ 'types take turns', \&types_take_turns, 'wait' ],
 	[ 'refused result', \&refused_result, 'wait' ],
 	[ 'cancel', \&cancel, @modes ],
 	[ 'late listener', \&late_listener, 'listen' ],
@@ -114,6 +116,11 @@ my %asks = (
 	'concurrency of a type' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'room of other types' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
+	'locked rows' => [ 'locks', 'its heartbeats wait for the lock of each row' ],
+	'types take turns' => [ 'psql', 'its claim names all types' ],
+	'SIGTERM after reports' => [ 'floods', 'its job.progress is refused after a stop' ],
+	'floods progress' => [ 'floods', 'its handler waits for answers' ],
+	'threads of a handler' => [ 'forks', 'its handlers share their stop in memory' ],
 	'no process' => [ 'forks', 'only C has a process for each handler' ],
 	'full disk' => [ 'psql', 'it writes no files' ],
 	'no room' => [ 'psql', 'it writes no files' ],
@@ -464,6 +471,27 @@ sub works_batches
 	must(sql(qq(SELECT count(*) = 25 AND max((result->>'of')::int) = 10 AND bool_and(result->'n' = payload->'n')
 		FROM jobq.jobs WHERE job_type = 'batch' AND status = 'completed' AND created_at > '$began')) eq 't', 'in batches of ten');
 	echoes();
+	return stop_worker($worker);
+}
+
+# There is room for more jobs than one claim may ask for.
+sub full_claim
+{
+	my $worker = worker(types => 'batch,echo', concurrency => 101);
+
+	echoes();
+	return stop_worker($worker);
+}
+
+# Jobs of a type that fill all slots do not hold up those of another type.
+sub types_take_turns
+{
+	sql(q(SELECT count(*) FROM jobq.enqueue_many('batch', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 50) n))));
+	my $id = enqueue('echo', '{}');
+	my $worker = worker(types => 'batch,echo');
+
+	wait_empty('batch');
+	ends($id, 'completed', qq(started_at < (SELECT max(started_at) FROM jobq.jobs WHERE job_type = 'batch' AND created_at > '$began')));
 	return stop_worker($worker);
 }
 
