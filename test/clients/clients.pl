@@ -81,6 +81,7 @@ my @scenarios = (
 	[ 'failover', \&failover, 'wait' ],
 	[ 'dead token', \&dead_token, qw(wait pooler) ],
 	[ 'locked row', \&locked_row, qw(wait pooler) ],
+	[ 'locked rows', \&locked_rows, 'wait' ],
 	[ 'locked end', \&locked_end, qw(wait pooler) ],
 	[ 'locked end of many', \&locked_end_of_many, 'wait' ],
 	[ 'refused end', \&refused_end, 'wait' ],
@@ -1420,6 +1421,24 @@ sub locked_row
 	$holder->query_safe('COMMIT');
 	$holder->quit;
 	wait_log($worker, 'handler_stopped', job_id => $locked);
+	return stop_worker($worker);
+}
+
+# One has locked many rows: each of them takes a heartbeat a short time only.
+sub locked_rows
+{
+	my $worker = worker(types => 'slow,echo', lease => 6, concurrency => 10);
+	my @locked = map { (slow_job($worker))[0] } 1 .. 8;
+	my ($id, $gate) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id IN ('" . join("', '", @locked) . "') FOR UPDATE");
+	lease_goes_on($id, 18);
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	$holder->query_safe('COMMIT');
+	$holder->quit;
+	wait_log($worker, 'handler_stopped', job_id => $_) foreach @locked;
 	return stop_worker($worker);
 }
 
