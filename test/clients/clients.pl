@@ -92,6 +92,7 @@ my @scenarios = (
 	[ 'silent rollback', \&silent_rollback, 'wait' ],
 	[ 'lost job of a batch', \&lost_job_of_a_batch, qw(wait pooler) ],
 	[ 'claim refused', \&claim_refused, qw(wait pooler) ],
+	[ 'passing errors', \&passing_errors, 'wait' ],
 	[ 'too many tenants', \&too_many_tenants, 'wait' ],
 	[ 'progress after a cancel', \&progress_after_a_cancel, 'wait' ],
 	[ 'encodings', \&encodings, 'wait' ],
@@ -1615,6 +1616,28 @@ sub claim_refused
 	wait_log($early, 'claim_refused');
 	ends(enqueue('echo', '{"n": 2}'), 'completed', 'runs = 1');
 	ends(enqueue('flaky', '{"retry_after": "10ms"}'), 'completed', 'runs = 2');
+	return stop_worker($worker);
+}
+
+# An error of the server's system is no refusal: the completion is sent again.
+sub passing_errors
+{
+	my $worker = worker(types => 'echo');
+
+	sql(q{CREATE SEQUENCE tries;
+		ALTER FUNCTION jobq.complete RENAME TO hidden_complete;
+		ALTER FUNCTION jobq.complete_many RENAME TO hidden_complete_many;
+		CREATE FUNCTION fail_twice() RETURNS void LANGUAGE plpgsql AS $$
+		BEGIN IF nextval('public.tries') < 3 THEN RAISE 'could not read' USING ERRCODE = '58030'; END IF; END $$;
+		CREATE FUNCTION jobq.complete(uuid, uuid, jsonb) RETURNS boolean BEGIN ATOMIC
+			SELECT public.fail_twice(); SELECT jobq.hidden_complete($1, $2, $3); END;
+		CREATE FUNCTION jobq.complete_many(uuid[], uuid[], jsonb[]) RETURNS SETOF uuid BEGIN ATOMIC
+			SELECT public.fail_twice(); SELECT jobq.hidden_complete_many($1, $2, $3); END});
+	eval { ends(enqueue('echo', '{"n": 1}'), 'completed', 'runs = 1') };
+	sql(q{DROP FUNCTION jobq.complete, jobq.complete_many, fail_twice; DROP SEQUENCE tries;
+		ALTER FUNCTION jobq.hidden_complete RENAME TO complete;
+		ALTER FUNCTION jobq.hidden_complete_many RENAME TO complete_many});
+	die $@ if $@;
 	return stop_worker($worker);
 }
 
