@@ -62,26 +62,32 @@ send_message(jobq_job *job, char kind, int retryable, int ntexts, const char *co
 	send_message(job, kind, retryable, sizeof((const char *[]) {__VA_ARGS__}) / sizeof(char *), \
 				 (const char *[]) {__VA_ARGS__})
 
-/* Reads an order for one of the jobs of this child. */
+static pthread_mutex_t receiving = PTHREAD_MUTEX_INITIALIZER;
+
+/*
+ * Takes the orders for the jobs of this child that have come.  Returns the
+ * order that the job has: to stop, or else an acknowledgement, or 0.
+ */
 static char
-read_order(jobq_job *job, int flags)
+take_orders(jobq_job *job)
 {
 	Order		order;
 	ssize_t		n;
+	char		mine;
 
-	do
-		n = recv(job->held->fd, &order, sizeof(order), flags);
-	while (n < 0 && errno == EINTR);
-	if (n == (ssize_t) sizeof(order))
-	{
-		if (order.kind != 'k' && order.index < job->held->nbatch)
-			job->held->batch[order.index].held->stopped = order.kind;
-		return order.kind;
-	}
-	if (n == 0)					/* the worker is gone */
-		for (int i = 0; i < job->held->nbatch; i++)
-			job->held->batch[i].held->stopped = 'l';
-	return 0;
+	pthread_mutex_lock(&receiving);
+	while ((n = recv(job->held->fd, &order, sizeof(order), MSG_DONTWAIT)) == (ssize_t) sizeof(order))
+		if (order.index < job->held->nbatch)
+		{
+			struct jobq_held *held = job->held->batch[order.index].held;
+
+			*(order.kind == 'k' ? &held->acknowledged : &held->stopped) = order.kind;
+		}
+	for (int i = 0; n == 0 && i < job->held->nbatch; i++)
+		job->held->batch[i].held->stopped = 'l';	/* the worker is gone */
+	mine = job->held->stopped ? job->held->stopped : job->held->acknowledged;
+	pthread_mutex_unlock(&receiving);
+	return mine;
 }
 
 void
@@ -144,21 +150,21 @@ reason_of(char stopped)
 const char *
 jobq_stopped(jobq_job *job)
 {
-	while (read_order(job, MSG_DONTWAIT))
-		;
-	return reason_of(job->held->stopped);
+	return reason_of(take_orders(job));
 }
 
 int
 jobq_complete(jobq_job *job, PGconn *conn, const char *result)
 {
 	const char *values[] = {job->id, job->lease_token, result};
+	struct pollfd fd = {.fd = job->held->fd,.events = POLLIN};
 	PGresult   *answer;
 	int			done;
 
+	job->held->acknowledged = 0;
 	SEND(job, 'b', 0, NULL);	/* the worker's heartbeats would wait for this transaction */
-	while (!job->held->stopped && read_order(job, 0) != 'k')
-		;
+	while (!take_orders(job))
+		poll(&fd, 1, 20);		/* another thread may take the acknowledgement */
 	answer = PQexecParams(conn, "SELECT jobq.complete($1, $2, $3)", 3, NULL, values, NULL, NULL, 0);
 	done = jw_is_error(answer) ? -1 : *jw_value_of(answer) == 't';
 	PQclear(answer);

@@ -69,7 +69,8 @@ struct jobq_held
 	int64_t		expires,
 				deadline,
 				began;			/* of its handler; 0: not yet */
-	char		stopped;		/* 0, or the first letter of cancel, lost, shutdown */
+	char		stopped,		/* 0, or the first letter of cancel, lost, shutdown */
+				acknowledged;	/* in the child: 'k' has come */
 	char		own;			/* jobq_complete(): 0, 'b' begun, 'd' done, 'l' lost, 'f' failed */
 	bool		undone;			/* the last one was lost or failed: its transaction rolls back */
 	bool		locked;			/* the last heartbeat met a lock of the row */

@@ -86,6 +86,7 @@ my @scenarios = (
 	[ 'locked end of many', \&locked_end_of_many, 'wait' ],
 	[ 'refused end', \&refused_end, 'wait' ],
 	[ 'failed complete', \&failed_complete, 'wait' ],
+	[ 'threads of a handler', \&threads_of_a_handler, 'wait' ],
 	[ 'own completion', \&own_completion, qw(wait pooler) ],
 	[ 'late commit', \&late_commit, qw(wait pooler) ],
 	[ 'reports after completion', \&reports_after_completion, 'wait' ],
@@ -1503,6 +1504,18 @@ sub failed_complete
 	wait_sql($node, "SELECT lease_expires_at > started_at + interval '3 s' FROM jobq.jobs WHERE id = '$id'", 'the lease is renewed');
 	open_gate($gate);
 	ends($id, 'completed', q(runs = 1 AND result = '{"after": true}'));
+	return stop_worker($worker);
+}
+
+# A thread of the handler asks for the stop while another one completes, again and again.
+sub threads_of_a_handler
+{
+	my $gate = 'gate' . ++$gates_used;
+	my $worker = worker(types => 'broken');
+	my $id = enqueue('broken', qq({"gate": "$gate", "how": "watched"}));
+
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
 	return stop_worker($worker);
 }
 
