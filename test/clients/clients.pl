@@ -68,6 +68,7 @@ my @scenarios = (
 	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
 	[ 'SIGTERM finishes', \&sigterm_finishes, 'wait' ],
 	[ 'SIGTERM releases', \&sigterm_releases, qw(wait pooler) ],
+	[ 'SIGTERM after reports', \&sigterm_after_reports, 'wait' ],
 	[ 'SIGTERM after a stop', \&sigterm_rude_handler, 'wait' ],
 	[ 'cancel of a rude handler', \&cancel_rude_handler, 'wait' ],
 	[ 'SIGTERM in psql', \&sigterm_in_psql, 'pooler' ],
@@ -146,6 +147,7 @@ push @scenarios,
   ([ 'skips', \&skips, qw(wait pooler) ],
 	[ 'snoozes', \&snoozes, qw(wait pooler) ],
 	[ 'reports progress', \&reports_progress, qw(wait pooler) ],
+	[ 'floods progress', \&floods_progress, 'wait' ],
 	[ 'logs events', \&logs_events, qw(wait pooler) ],
 	[ 'enqueues many', \&enqueues_many, 'wait' ],
 	[ 'mixed batch', \&mixed_batch, qw(wait pooler) ],
@@ -766,6 +768,18 @@ sub sigterm_releases
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
 }
 
+# The last progress before the release is there.
+sub sigterm_after_reports
+{
+	my $worker = worker(types => 'chat', grace => 0.2);
+	my $id = enqueue('chat', '{}');
+
+	wait_log($worker, 'job_started', job_id => $id);
+	stop_worker($worker);
+	wait_log($worker, 'job_released', job_id => $id);
+	return ends($id, 'pending', 'progress = 40 AND attempts = 0');
+}
+
 # The handler ends with an error of its own when it is stopped: that is the stop's, not a failure.
 sub sigterm_rude_handler
 {
@@ -1054,6 +1068,18 @@ sub reports_progress
 	wait_sql($node, "SELECT progress = 30 FROM jobq.jobs WHERE id = '$id'", 'the progress is there');
 	open_gate($gate);
 	ends($id, 'completed', 'progress = 30 AND runs = 1');
+	return stop_worker($worker);
+}
+
+# A handler that reports all the time sends the last value, and few of those before it.
+sub floods_progress
+{
+	my $worker = worker(types => 'progress');
+	my $id = enqueue('progress', '{"times": 20000}');
+
+	ends($id, 'completed', 'progress = 100 AND runs = 1');
+	my $sent = sql("SELECT count(*) FROM jobq.events WHERE job_id = '$id' AND type = 'progress'");
+	must($sent < 2000, "few are sent ($sent)");
 	return stop_worker($worker);
 }
 

@@ -200,6 +200,12 @@ snooze(jobq_job *job)
 static void
 progress(jobq_job *job)
 {
+	int			times = strstr(job->payload, "times") ? atoi(value_of(job->payload, "times")) : 0;
+
+	for (int n = 1; n <= times; n++)
+		jobq_progress(job, 100.0 * n / times);
+	if (times > 0)
+		return;
 	jobq_progress(job, 30);
 	pass_gate(job, "");
 }
