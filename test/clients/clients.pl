@@ -1856,7 +1856,7 @@ sub no_process
 	my $id = enqueue('echo', '{}');
 
 	wait_log($worker, 'job_released', job_id => $id);
-	must(log_lines($worker, 'job_started') == 0, 'no handler has run');
+	must(log_lines($worker, 'job_started') + log_lines($worker, 'span_end') == 0, 'no handler has run, and no hook');
 	stop_worker($worker);
 	return ends($id, 'pending', 'attempts = 0');
 }
