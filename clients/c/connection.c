@@ -31,7 +31,10 @@ ignore_notice(void *arg, const char *message)
 	(void) message;
 }
 
-static const char *const parameters[] = {"connect_timeout", "fallback_application_name", "client_encoding", "dbname", NULL};
+/* Those before dbname are defaults.  The keepalives find a listener whose server has vanished. */
+static const char *const parameters[] = {"connect_timeout", "fallback_application_name", "client_encoding",
+"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname", NULL};
+#define VALUES(dsn) {"5", "jobq", "UTF8", "30", "10", "3", dsn, NULL}
 
 /* A connection cannot be made: its message outlives it until it is logged. */
 static bool
@@ -49,7 +52,7 @@ connect_failed(jobq_worker *worker, Link *link, const char *message)
 bool
 jw_connected(jobq_worker *worker, Link *link)
 {
-	const char *values[] = {"5", "jobq", "UTF8", link->dsn, NULL};
+	const char *values[] = VALUES(link->dsn);
 
 	if (link->conn)
 		return true;
@@ -66,7 +69,7 @@ jw_connected(jobq_worker *worker, Link *link)
 static bool
 open_listener(jobq_worker *worker, Link *link)
 {
-	const char *values[] = {"5", "jobq", "UTF8", link->dsn, NULL};
+	const char *values[] = VALUES(link->dsn);
 	struct pollfd fd = {0};
 
 	if (link->conn == NULL)

@@ -62,26 +62,32 @@ send_message(jobq_job *job, char kind, int retryable, int ntexts, const char *co
 	send_message(job, kind, retryable, sizeof((const char *[]) {__VA_ARGS__}) / sizeof(char *), \
 				 (const char *[]) {__VA_ARGS__})
 
-/* Reads an order for one of the jobs of this child. */
+static pthread_mutex_t receiving = PTHREAD_MUTEX_INITIALIZER;
+
+/*
+ * Takes the orders for the jobs of this child that have come.  Returns the
+ * order that the job has: to stop, or else an acknowledgement, or 0.
+ */
 static char
-read_order(jobq_job *job, int flags)
+take_orders(jobq_job *job)
 {
 	Order		order;
 	ssize_t		n;
+	char		mine;
 
-	do
-		n = recv(job->held->fd, &order, sizeof(order), flags);
-	while (n < 0 && errno == EINTR);
-	if (n == (ssize_t) sizeof(order))
-	{
-		if (order.kind != 'k' && order.index < job->held->nbatch)
-			job->held->batch[order.index].held->stopped = order.kind;
-		return order.kind;
-	}
-	if (n == 0)					/* the worker is gone */
-		for (int i = 0; i < job->held->nbatch; i++)
-			job->held->batch[i].held->stopped = 'l';
-	return 0;
+	pthread_mutex_lock(&receiving);
+	while ((n = recv(job->held->fd, &order, sizeof(order), MSG_DONTWAIT)) == (ssize_t) sizeof(order))
+		if (order.index < job->held->nbatch)
+		{
+			struct jobq_held *held = job->held->batch[order.index].held;
+
+			*(order.kind == 'k' ? &held->acknowledged : &held->stopped) = order.kind;
+		}
+	for (int i = 0; n == 0 && i < job->held->nbatch; i++)
+		job->held->batch[i].held->stopped = 'l';	/* the worker is gone */
+	mine = job->held->stopped ? job->held->stopped : job->held->acknowledged;
+	pthread_mutex_unlock(&receiving);
+	return mine;
 }
 
 void
@@ -144,21 +150,21 @@ reason_of(char stopped)
 const char *
 jobq_stopped(jobq_job *job)
 {
-	while (read_order(job, MSG_DONTWAIT))
-		;
-	return reason_of(job->held->stopped);
+	return reason_of(take_orders(job));
 }
 
 int
 jobq_complete(jobq_job *job, PGconn *conn, const char *result)
 {
 	const char *values[] = {job->id, job->lease_token, result};
+	struct pollfd fd = {.fd = job->held->fd,.events = POLLIN};
 	PGresult   *answer;
 	int			done;
 
+	job->held->acknowledged = 0;
 	SEND(job, 'b', 0, NULL);	/* the worker's heartbeats would wait for this transaction */
-	while (!job->held->stopped && read_order(job, 0) != 'k')
-		;
+	while (!take_orders(job))
+		poll(&fd, 1, 20);		/* another thread may take the acknowledgement */
 	answer = PQexecParams(conn, "SELECT jobq.complete($1, $2, $3)", 3, NULL, values, NULL, NULL, 0);
 	done = jw_is_error(answer) ? -1 : *jw_value_of(answer) == 't';
 	PQclear(answer);
@@ -235,7 +241,7 @@ jw_in_own_transaction(const struct jobq_held *held)
 	return held->own == 'b' || held->own == 'd';
 }
 
-/* Sends the reports of a job.  False: some are left. */
+/* Sends the reports of a job, and heartbeats that are due meanwhile.  False: some are left. */
 bool
 jw_send_reports(jobq_worker *worker, Run *run, jobq_job *job)
 {
@@ -262,20 +268,38 @@ jw_send_reports(jobq_worker *worker, Run *run, jobq_job *job)
 			jw_log_event(worker, "error", "call_failed", "job_id", job->id, "error", PQresultErrorMessage(result), NULL);
 		else if (held->reports->kind == 'p')
 			jw_heard(worker, run, job, jw_value_of(result), sent);
+		if (held->reports->kind == 'p')
+			held->progress_at = sent + PROGRESS_MS;
 		PQclear(result);
 		free_report(held);
+		if (jw_now_ms() >= worker->beat_at)
+			jw_heartbeat(worker);
 	}
 	jw_free_reports(held);
 	return true;
 }
 
-/* Sends the reports that wait and are due. */
+/*
+ * Returns the time when the reports of a job are due.  Progress, if it is the
+ * last report of a handler that runs, waits a moment: the next one may replace it.
+ */
+int64_t
+jw_reports_due(const Run *run, const struct jobq_held *held)
+{
+	if (held->reports == NULL)
+		return NEVER;
+	if (run->pid && held->reports->kind == 'p' && !held->reports->next && held->progress_at > held->retry_at)
+		return held->progress_at;
+	return held->retry_at;
+}
+
+/* Sends the reports that are due. */
 void
 jw_send_all_reports(jobq_worker *worker)
 {
 	for (Run *run = worker->runs; run; run = run->next)
 		for (int i = 0; i < run->njobs; i++)
-			if (run->jobs[i].held->reports && run->pid && jw_now_ms() >= run->jobs[i].held->retry_at)
+			if (jw_now_ms() >= jw_reports_due(run, run->jobs[i].held))
 				(void) jw_send_reports(worker, run, &run->jobs[i]);
 }
 
@@ -308,11 +332,13 @@ take_message(jobq_worker *worker, Run *run, const MessageHead *head, char *const
 	{
 		case 'p':
 		case 'l':
-			add_report(worker, job, head->kind, texts);
-			if (jw_now_ms() >= held->retry_at)
+			if (held->nreports >= MOST_REPORTS && jw_now_ms() >= held->retry_at)
 				(void) jw_send_reports(worker, run, job);
+			add_report(worker, job, head->kind, texts);
 			break;
 		case 'b':
+			if (jw_now_ms() >= held->retry_at)
+				(void) jw_send_reports(worker, run, job);
 			held->own = 'b';
 			jw_send_order(run, job, 'k');
 			break;
@@ -337,15 +363,20 @@ take_message(jobq_worker *worker, Run *run, const MessageHead *head, char *const
 	}
 }
 
-/* Reads the messages of a child that have arrived. */
-void
+/*
+ * Reads messages of a child that have arrived.  False: there are none.  A child
+ * may write faster than the worker reads, so that one call does not read all.
+ */
+bool
 jw_read_child(jobq_worker *worker, Run *run)
 {
 	char		chunk[8192];
 	size_t		used = 0;
+	ssize_t		n = recv(run->fd, chunk, sizeof(chunk), MSG_DONTWAIT);
 
-	for (ssize_t n; (n = recv(run->fd, chunk, sizeof(chunk), MSG_DONTWAIT)) > 0;)
-		jw_append_bytes(&run->in, chunk, (size_t) n);
+	if (n <= 0)
+		return false;
+	jw_append_bytes(&run->in, chunk, (size_t) n);
 	for (;;)
 	{
 		MessageHead head;
@@ -372,6 +403,7 @@ jw_read_child(jobq_worker *worker, Run *run)
 		memmove(run->in.data, run->in.data + used, run->in.length - used);
 		run->in.length -= used;
 	}
+	return true;
 }
 
 /* Notes the end of a child: a job without a reported end has failed if the child did. */
@@ -381,7 +413,8 @@ child_ended(jobq_worker *worker, Run *run, int status)
 	char		message[64],
 				code[32];
 
-	jw_read_child(worker, run);
+	while (jw_read_child(worker, run))
+		;
 	close(run->fd);
 	run->pid = 0;
 	run->kill_at = NEVER;

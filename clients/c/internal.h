@@ -19,6 +19,7 @@
 #define CLAIM_STOP_MS 3000		/* a claim has so long to end when the worker stops */
 #define OPEN_MS		5000		/* a listener has so long to connect */
 #define REPEAT_MS	250			/* until a call without an answer is repeated */
+#define PROGRESS_MS	100			/* between two reports of a job's progress */
 #define MOST_REPORTS 1000		/* of a job, that wait for a connection */
 #define LOCKED		"55P03"		/* the SQLSTATE of a statement that a row lock has ended */
 #define NEVER		INT64_MAX
@@ -69,13 +70,15 @@ struct jobq_held
 	int64_t		expires,
 				deadline,
 				began;			/* of its handler; 0: not yet */
-	char		stopped;		/* 0, or the first letter of cancel, lost, shutdown */
+	char		stopped,		/* 0, or the first letter of cancel, lost, shutdown */
+				acknowledged;	/* in the child: 'k' has come */
 	char		own;			/* jobq_complete(): 0, 'b' begun, 'd' done, 'l' lost, 'f' failed */
 	bool		undone;			/* the last one was lost or failed: its transaction rolls back */
 	bool		locked;			/* the last heartbeat met a lock of the row */
 	Report	   *reports;
 	int			nreports;
-	int64_t		retry_at;		/* of a report or an end without an answer; 0: none */
+	int64_t		retry_at,		/* of a report or an end without an answer; 0: none */
+				progress_at;	/* the next progress is sent */
 	const char *outcome;		/* set once the worker is done with the job */
 	bool		ended;			/* the child is gone */
 	End			end;
@@ -177,9 +180,10 @@ extern const char *jw_value_of(const PGresult *result);
 /* handler.c */
 extern bool	jw_send_reports(jobq_worker *worker, Run *run, jobq_job *job);
 extern void	jw_send_all_reports(jobq_worker *worker);
+extern int64_t jw_reports_due(const Run *run, const struct jobq_held *held);
 extern void	jw_free_reports(struct jobq_held *held);
 extern bool	jw_in_own_transaction(const struct jobq_held *held);
-extern void	jw_read_child(jobq_worker *worker, Run *run);
+extern bool	jw_read_child(jobq_worker *worker, Run *run);
 extern void	jw_reap_children(jobq_worker *worker);
 extern void	jw_start_run(jobq_worker *worker, Run *run);
 

@@ -87,7 +87,8 @@ extern void jobq_log(jobq_job *job, const char *level, const char *message, cons
 
 /*
  * Returns NULL, or "cancel", "lost" or "shutdown": return soon then, without a
- * result.  SIGTERM interrupts a blocking call when this changes.
+ * result.  SIGTERM interrupts a blocking call when this changes.  All threads of
+ * the handler may ask.
  */
 extern const char *jobq_stopped(jobq_job *job);
 

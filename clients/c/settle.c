@@ -19,7 +19,7 @@ finish_job(jobq_worker *worker, jobq_job *job, const char *outcome, const char *
 	job->held->outcome = outcome;
 	snprintf(event, sizeof(event), "job_%s", outcome);
 	jw_log_end(worker, job, event, answer ? answer : outcome, error);
-	if (worker->options.job_end)
+	if (worker->options.job_end && job->held->began)
 		worker->options.job_end(job, outcome, worker->options.arg);
 }
 

@@ -100,6 +100,7 @@ next_time(const jobq_worker *worker)
 		{
 			const struct jobq_held *held = run->jobs[i].held;
 
+			next = jw_earlier(next, jw_reports_due(run, held));
 			if (!held->outcome)
 				next = jw_earlier(next, held->retry_at ? jw_earlier(held->expires, held->retry_at) : held->expires);
 		}
@@ -149,7 +150,7 @@ loop(jobq_worker *worker)
 			jw_heartbeat(worker);	/* before all that may wait for a lock */
 		for (Run *run = worker->runs; run; run = run->next)
 			if (run->pid)
-				jw_read_child(worker, run);
+				(void) jw_read_child(worker, run);
 		jw_reap_children(worker);
 		jw_send_all_reports(worker);
 		jw_settle_all(worker);

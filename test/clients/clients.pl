@@ -27,13 +27,13 @@ my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
 my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches limits min_batch together);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf) } },
-	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks deaf) } },
+		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf locks) } },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks deaf floods locks) } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
 	# psql does not wait for notifications, and each of its statements is a process.
 	{ name => 'shell', command => [ '/bin/bash', "$dir/worker.sh" ], needs => [ 'psql', '--version' ], modes => [qw(wait pooler)],
-		share => 0.1, can => { psql => 1, batches => 1, deaf => 1 } });
+		share => 0.1, can => { psql => 1, batches => 1, deaf => 1, floods => 1, locks => 1 } });
 
 # wait: a waiting claim; listen: LISTEN on a connection of its own; pooler: pgbouncer in
 # transaction mode.
@@ -49,6 +49,8 @@ my @scenarios = (
 	[ 'unusual JSON', \&unusual_json, 'wait' ],
 	[ 'keeps checkpoints', \&keeps_checkpoints, qw(wait pooler) ],
 	[ 'works batches', \&works_batches, qw(wait pooler) ],
+	[ 'full claim', \&full_claim, 'wait' ],
+	[ 'types take turns', \&types_take_turns, 'wait' ],
 	[ 'refused result', \&refused_result, 'wait' ],
 	[ 'cancel', \&cancel, @modes ],
 	[ 'late listener', \&late_listener, 'listen' ],
@@ -66,6 +68,7 @@ my @scenarios = (
 	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
 	[ 'SIGTERM finishes', \&sigterm_finishes, 'wait' ],
 	[ 'SIGTERM releases', \&sigterm_releases, qw(wait pooler) ],
+	[ 'SIGTERM after reports', \&sigterm_after_reports, 'wait' ],
 	[ 'SIGTERM after a stop', \&sigterm_rude_handler, 'wait' ],
 	[ 'cancel of a rude handler', \&cancel_rude_handler, 'wait' ],
 	[ 'SIGTERM in psql', \&sigterm_in_psql, 'pooler' ],
@@ -79,16 +82,19 @@ my @scenarios = (
 	[ 'failover', \&failover, 'wait' ],
 	[ 'dead token', \&dead_token, qw(wait pooler) ],
 	[ 'locked row', \&locked_row, qw(wait pooler) ],
+	[ 'locked rows', \&locked_rows, 'wait' ],
 	[ 'locked end', \&locked_end, qw(wait pooler) ],
 	[ 'locked end of many', \&locked_end_of_many, 'wait' ],
 	[ 'refused end', \&refused_end, 'wait' ],
 	[ 'failed complete', \&failed_complete, 'wait' ],
+	[ 'threads of a handler', \&threads_of_a_handler, 'wait' ],
 	[ 'own completion', \&own_completion, qw(wait pooler) ],
 	[ 'late commit', \&late_commit, qw(wait pooler) ],
 	[ 'reports after completion', \&reports_after_completion, 'wait' ],
 	[ 'silent rollback', \&silent_rollback, 'wait' ],
 	[ 'lost job of a batch', \&lost_job_of_a_batch, qw(wait pooler) ],
 	[ 'claim refused', \&claim_refused, qw(wait pooler) ],
+	[ 'passing errors', \&passing_errors, 'wait' ],
 	[ 'too many tenants', \&too_many_tenants, 'wait' ],
 	[ 'progress after a cancel', \&progress_after_a_cancel, 'wait' ],
 	[ 'encodings', \&encodings, 'wait' ],
@@ -114,6 +120,11 @@ my %asks = (
 	'concurrency of a type' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'room of other types' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
+	'locked rows' => [ 'locks', 'its heartbeats wait for the lock of each row' ],
+	'types take turns' => [ 'psql', 'its claim names all types' ],
+	'SIGTERM after reports' => [ 'floods', 'its job.progress is refused after a stop' ],
+	'floods progress' => [ 'floods', 'its handler waits for answers' ],
+	'threads of a handler' => [ 'forks', 'its handlers share their stop in memory' ],
 	'no process' => [ 'forks', 'only C has a process for each handler' ],
 	'full disk' => [ 'psql', 'it writes no files' ],
 	'no room' => [ 'psql', 'it writes no files' ],
@@ -136,6 +147,7 @@ push @scenarios,
   ([ 'skips', \&skips, qw(wait pooler) ],
 	[ 'snoozes', \&snoozes, qw(wait pooler) ],
 	[ 'reports progress', \&reports_progress, qw(wait pooler) ],
+	[ 'floods progress', \&floods_progress, 'wait' ],
 	[ 'logs events', \&logs_events, qw(wait pooler) ],
 	[ 'enqueues many', \&enqueues_many, 'wait' ],
 	[ 'mixed batch', \&mixed_batch, qw(wait pooler) ],
@@ -467,6 +479,27 @@ sub works_batches
 	return stop_worker($worker);
 }
 
+# There is room for more jobs than one claim may ask for.
+sub full_claim
+{
+	my $worker = worker(types => 'batch,echo', concurrency => 101);
+
+	echoes();
+	return stop_worker($worker);
+}
+
+# Jobs of a type that fill all slots do not hold up those of another type.
+sub types_take_turns
+{
+	sql(q(SELECT count(*) FROM jobq.enqueue_many('batch', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 50) n))));
+	my $id = enqueue('echo', '{}');
+	my $worker = worker(types => 'batch,echo');
+
+	wait_empty('batch');
+	ends($id, 'completed', qq(started_at < (SELECT max(started_at) FROM jobq.jobs WHERE job_type = 'batch' AND created_at > '$began')));
+	return stop_worker($worker);
+}
+
 sub refused_result
 {
 	sql($_) foreach 'ALTER SYSTEM SET jobq.max_output = 1024', 'SELECT pg_reload_conf()';
@@ -733,6 +766,18 @@ sub sigterm_releases
 	stop_worker($worker);
 	wait_log($worker, $_, job_id => $id) foreach 'handler_stopped', 'job_released';
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
+}
+
+# The last progress before the release is there.
+sub sigterm_after_reports
+{
+	my $worker = worker(types => 'chat', grace => 0.2);
+	my $id = enqueue('chat', '{}');
+
+	wait_log($worker, 'job_started', job_id => $id);
+	stop_worker($worker);
+	wait_log($worker, 'job_released', job_id => $id);
+	return ends($id, 'pending', 'progress = 40 AND attempts = 0');
 }
 
 # The handler ends with an error of its own when it is stopped: that is the stop's, not a failure.
@@ -1023,6 +1068,18 @@ sub reports_progress
 	wait_sql($node, "SELECT progress = 30 FROM jobq.jobs WHERE id = '$id'", 'the progress is there');
 	open_gate($gate);
 	ends($id, 'completed', 'progress = 30 AND runs = 1');
+	return stop_worker($worker);
+}
+
+# A handler that reports all the time sends the last value, and few of those before it.
+sub floods_progress
+{
+	my $worker = worker(types => 'progress');
+	my $id = enqueue('progress', '{"times": 20000}');
+
+	ends($id, 'completed', 'progress = 100 AND runs = 1');
+	my $sent = sql("SELECT count(*) FROM jobq.events WHERE job_id = '$id' AND type = 'progress'");
+	must($sent < 2000, "few are sent ($sent)");
 	return stop_worker($worker);
 }
 
@@ -1395,6 +1452,24 @@ sub locked_row
 	return stop_worker($worker);
 }
 
+# One has locked many rows: each of them takes a heartbeat a short time only.
+sub locked_rows
+{
+	my $worker = worker(types => 'slow,echo', lease => 6, concurrency => 10);
+	my @locked = map { (slow_job($worker))[0] } 1 .. 8;
+	my ($id, $gate) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id IN ('" . join("', '", @locked) . "') FOR UPDATE");
+	lease_goes_on($id, 18);
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	$holder->query_safe('COMMIT');
+	$holder->quit;
+	wait_log($worker, 'handler_stopped', job_id => $_) foreach @locked;
+	return stop_worker($worker);
+}
+
 # The same while the locked job waits for its completion.
 sub locked_end
 {
@@ -1455,6 +1530,18 @@ sub failed_complete
 	wait_sql($node, "SELECT lease_expires_at > started_at + interval '3 s' FROM jobq.jobs WHERE id = '$id'", 'the lease is renewed');
 	open_gate($gate);
 	ends($id, 'completed', q(runs = 1 AND result = '{"after": true}'));
+	return stop_worker($worker);
+}
+
+# A thread of the handler asks for the stop while another one completes, again and again.
+sub threads_of_a_handler
+{
+	my $gate = 'gate' . ++$gates_used;
+	my $worker = worker(types => 'broken');
+	my $id = enqueue('broken', qq({"gate": "$gate", "how": "watched"}));
+
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
 	return stop_worker($worker);
 }
 
@@ -1568,6 +1655,28 @@ sub claim_refused
 	wait_log($early, 'claim_refused');
 	ends(enqueue('echo', '{"n": 2}'), 'completed', 'runs = 1');
 	ends(enqueue('flaky', '{"retry_after": "10ms"}'), 'completed', 'runs = 2');
+	return stop_worker($worker);
+}
+
+# An error of the server's system is no refusal: the completion is sent again.
+sub passing_errors
+{
+	my $worker = worker(types => 'echo');
+
+	sql(q{CREATE SEQUENCE tries;
+		ALTER FUNCTION jobq.complete RENAME TO hidden_complete;
+		ALTER FUNCTION jobq.complete_many RENAME TO hidden_complete_many;
+		CREATE FUNCTION fail_twice() RETURNS void LANGUAGE plpgsql AS $$
+		BEGIN IF nextval('public.tries') < 3 THEN RAISE 'could not read' USING ERRCODE = '58030'; END IF; END $$;
+		CREATE FUNCTION jobq.complete(uuid, uuid, jsonb) RETURNS boolean BEGIN ATOMIC
+			SELECT public.fail_twice(); SELECT jobq.hidden_complete($1, $2, $3); END;
+		CREATE FUNCTION jobq.complete_many(uuid[], uuid[], jsonb[]) RETURNS SETOF uuid BEGIN ATOMIC
+			SELECT public.fail_twice(); SELECT jobq.hidden_complete_many($1, $2, $3); END});
+	eval { ends(enqueue('echo', '{"n": 1}'), 'completed', 'runs = 1') };
+	sql(q{DROP FUNCTION jobq.complete, jobq.complete_many, fail_twice; DROP SEQUENCE tries;
+		ALTER FUNCTION jobq.hidden_complete RENAME TO complete;
+		ALTER FUNCTION jobq.hidden_complete_many RENAME TO complete_many});
+	die $@ if $@;
 	return stop_worker($worker);
 }
 
@@ -1747,7 +1856,7 @@ sub no_process
 	my $id = enqueue('echo', '{}');
 
 	wait_log($worker, 'job_released', job_id => $id);
-	must(log_lines($worker, 'job_started') == 0, 'no handler has run');
+	must(log_lines($worker, 'job_started') + log_lines($worker, 'span_end') == 0, 'no handler has run, and no hook');
 	stop_worker($worker);
 	return ends($id, 'pending', 'attempts = 0');
 }

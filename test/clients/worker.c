@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../../clients/c/jobq.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,6 +200,12 @@ snooze(jobq_job *job)
 static void
 progress(jobq_job *job)
 {
+	int			times = strstr(job->payload, "times") ? atoi(value_of(job->payload, "times")) : 0;
+
+	for (int n = 1; n <= times; n++)
+		jobq_progress(job, 100.0 * n / times);
+	if (times > 0)
+		return;
 	jobq_progress(job, 30);
 	pass_gate(job, "");
 }
@@ -323,15 +330,30 @@ refused(jobq_job *job)
 		jobq_snooze(job, "no interval", NULL);
 }
 
+static void *
+watch(void *job)
+{
+	while (jobq_stopped(job) == NULL)
+		;
+	return NULL;
+}
+
 static void
 broken(jobq_job *job)
 {
 	PGconn	   *conn = connection();
+	int			times = strstr(job->payload, "watched") ? 50 : 1;
+	pthread_t	thread;
 
-	PQclear(PQexec(conn, "BEGIN"));
-	PQclear(PQexec(conn, "SELECT 1 / 0"));
-	jobq_complete(job, conn, NULL);
-	PQclear(PQexec(conn, "ROLLBACK"));
+	if (times > 1)
+		pthread_create(&thread, NULL, watch, job);
+	for (int n = 0; n < times; n++)
+	{
+		PQclear(PQexec(conn, "BEGIN"));
+		PQclear(PQexec(conn, "SELECT 1 / 0"));
+		jobq_complete(job, conn, NULL);
+		PQclear(PQexec(conn, "ROLLBACK"));
+	}
 	pass_gate(job, "");
 	if (strstr(job->payload, "silent") == NULL)
 		jobq_result(job, "{\"after\": true}");

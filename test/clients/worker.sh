@@ -62,8 +62,12 @@ END
     skip) echo '{"skip": "not needed"}' >&3 ;;
     snooze) sed 's/"delay"/"snooze"/' >&3; echo >&3 ;;
     progress)
+      payload=$(cat)
+      times=$(field times <<<"$payload")
+      for ((n = 1; n <= ${times:-0}; n++)); do echo "{\"progress\": $((100 * n / times))}"; done >&3
+      [ -z "$times" ] || exit 0
       echo '{"progress": 30}' >&3
-      gate=$(field gate)
+      gate=$(field gate <<<"$payload")
       until [ -e "$JOBQ_DIR/$gate" ]; do sleep 0.02; done ;;
     log)
       printf '%s\n' '{"log": "it'"'"'s here"}' '{"log": "half way", "level": "warning", "data": {"n": [1]}}' >&3 ;;
