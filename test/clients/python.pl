@@ -224,5 +224,37 @@ lease is out of range: -1
 grace is out of range: -1
 True
 END
+
+# Deadlines in a format of dates that psycopg does not read, and beyond the years of Python; the
+# rows of the caller's connection are what its own factory makes.
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'deadlines, row factories');
+import sys
+from datetime import datetime, timedelta, timezone
+import psycopg, jobq
+
+def connect():
+    return psycopg.connect(sys.argv[1], row_factory=lambda cursor: lambda values: values[0])
+
+worker = jobq.Worker(sys.argv[1] + " options='-c DateStyle=German'", log=lambda *fields, **more: None)
+
+@worker.handler("kept")
+def kept(job):
+    left = job.deadline - datetime.now(timezone.utc)
+    with connect() as connection:
+        job.complete(connection, "in an hour" if left < timedelta(hours=1) else "later")
+
+with connect() as connection:
+    jobs = [jobq.enqueue(connection, "kept", timeout="1 hour"),
+            *jobq.enqueue_many(connection, "kept", [1], timeout="9000 years")]
+worker.run_until_empty()
+with connect() as connection:
+    for job in jobs:
+        print(connection.execute("SELECT concat_ws(' ', status, result) FROM jobq.jobs WHERE id = %s",
+                                 [job]).fetchone())
+END
+completed "in an hour"
+completed "later"
+END
+
 $node->stop;
 done_testing();

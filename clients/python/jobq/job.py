@@ -8,14 +8,16 @@ import json
 import math
 import threading
 import time
+from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from psycopg import AsyncConnection
+from psycopg.rows import tuple_row
 
 from .errors import LeaseLost, Permanent, Stopped
 from .values import jsonb, text
 
-COMPLETE = "SELECT jobq.complete(%s::uuid, %s::uuid, %s::jsonb) AS done"
+COMPLETE = "SELECT jobq.complete(%s::uuid, %s::uuid, %s::jsonb)"
 
 
 class Job:
@@ -35,7 +37,7 @@ class Job:
         self.tenant: Optional[str] = row["tenant"]
         self.metadata = self._parsed(row, "metadata")
         self.lease_token = row["lease_token"]
-        self.deadline = row["deadline"]
+        self.deadline = None if row["deadline"] is None else _datetime(row["deadline"])
         self.progress_data = self._parsed(row, "progress_data")
         #: Once the job has ended: completed, failed, skipped, snoozed, cancelled, lost or released.
         self.outcome: Optional[str] = None
@@ -119,12 +121,14 @@ class Job:
         if self._events and self._threaded:
             asyncio.run_coroutine_threadsafe(self._heart.flush_events(self), self._loop).result()
         with self._completing():
-            self._completed(connection.execute(COMPLETE, values).fetchone())
+            cursor = connection.cursor(row_factory=tuple_row).execute(COMPLETE, values)
+            self._completed(cursor.fetchone())
 
     async def _complete_later(self, connection: AsyncConnection, values: List[Any]) -> None:
         await self._heart.flush_events(self)
         with self._completing():
-            self._completed(await (await connection.execute(COMPLETE, values)).fetchone())
+            cursor = await connection.cursor(row_factory=tuple_row).execute(COMPLETE, values)
+            self._completed(await cursor.fetchone())
 
     @contextlib.contextmanager
     def _completing(self) -> Iterator[None]:
@@ -138,7 +142,7 @@ class Job:
             raise
 
     def _completed(self, row: Any) -> None:
-        if not (row["done"] if isinstance(row, dict) else row[0]):
+        if not row[0]:
             self._stop_reason = "lost"      # the call tells a coroutine: no interrupt
             self._stop.set()
             raise LeaseLost()
@@ -177,3 +181,14 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<jobq.Job {self.type} {self.id}>"
+
+
+def _datetime(epoch: float) -> datetime:
+    """Returns the time of an epoch, the last of Python's years for a later one.
+
+    A timestamp as text depends on the session's DateStyle, and psycopg reads ISO dates up to 9999.
+    """
+    try:
+        return datetime.fromtimestamp(epoch, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=timezone.utc)

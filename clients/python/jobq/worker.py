@@ -30,7 +30,7 @@ MOST_JOBS = 1000        # the maximum of claim's argument max_jobs
 ABANDON = 2.0           # seconds that a stopped handler has to end at shutdown
 SETTLE = 10.0           # seconds for the last settlements at shutdown; then the leases run out
 CLAIM = """SELECT c.id, c.job_type, c.payload::text, c.attempts, c.max_attempts, c.tenant, c.metadata::text,
-    c.lease_token, c.deadline, c.progress_data::text,
+    c.lease_token, extract(epoch FROM c.deadline)::float8 AS deadline, c.progress_data::text,
     extract(epoch FROM c.lease_expires_at - clock_timestamp())::float8 AS lease_left,
     extract(epoch FROM c.deadline - clock_timestamp())::float8 AS deadline_left
   FROM jobq.claim(%s::text[], %s::int, %s::text, lease => %s::interval, wait => %s::interval) AS c"""
