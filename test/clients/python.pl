@@ -256,5 +256,32 @@ completed "in an hour"
 completed "later"
 END
 
+# A signal to a process that a handler forks is that process's own.
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'signals of a forked process');
+import os, signal, sys
+import psycopg, jobq
+
+worker = jobq.Worker(sys.argv[1], log=lambda *fields, **more: None)
+
+@worker.handler("kept")
+def kept(job):
+    child = os.fork()
+    if child == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+for handler in signal.SIG_DFL, lambda number, frame: os._exit(7):
+    signal.signal(signal.SIGTERM, handler)
+    with psycopg.connect(sys.argv[1]) as connection:
+        jobq.enqueue_many(connection, "kept", [1, 2])
+    worker.run_until_empty()
+END
+-15
+-15
+7
+7
+END
+
 $node->stop;
 done_testing();

@@ -34,8 +34,21 @@ CLAIM = """SELECT c.id, c.job_type, c.payload::text, c.attempts, c.max_attempts,
     extract(epoch FROM c.lease_expires_at - clock_timestamp())::float8 AS lease_left,
     extract(epoch FROM c.deadline - clock_timestamp())::float8 AS deadline_left
   FROM jobq.claim(%s::text[], %s::int, %s::text, lease => %s::interval, wait => %s::interval) AS c"""
-# Refusals of the first claim that another try does not cure: the worker does not start.
-HOPELESS = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
+
+_replaced: Dict[int, Any] = {}      # handlers of signals that a worker has replaced
+
+
+def _after_fork() -> None:
+    """Gives a forked process its signals back, which would be written to the worker's loop."""
+    if _replaced:
+        signal.set_wakeup_fd(-1)
+    for number, handler in _replaced.items():
+        signal.signal(number, handler)
+    _replaced.clear()
+
+
+if hasattr(os, "register_at_fork"):     # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Refused(Permanent):
@@ -191,14 +204,16 @@ class Worker:
             handler = signal.getsignal(number)
             self._loop.add_signal_handler(number, self._stop_now)
             if handler != signal.getsignal(number):     # not the loop's own, which does nothing by itself
-                former[number] = handler
+                former[number] = handler or signal.SIG_DFL
+            _replaced[number] = former.get(number, signal.SIG_DFL)
         try:
             yield
         finally:
             for number in self.signals:
                 self._loop.remove_signal_handler(number)
+                _replaced.pop(number, None)
             for number, handler in former.items():
-                signal.signal(number, handler or signal.SIG_DFL)
+                signal.signal(number, handler)
 
     def _stop_now(self) -> None:
         """Begins the stop; a later call ends the grace."""
@@ -256,7 +271,7 @@ class Worker:
                 continue
             except psycopg.Error as error:
                 self.log("error", "claim_refused", error=str(error))
-                if first and isinstance(error, HOPELESS):
+                if first or self._until_empty:
                     raise
                 found = False
                 await self._pause(max(self.poll, 1.0))
