@@ -283,5 +283,24 @@ END
 7
 END
 
+# Types that are claimed one by one have their turns.
+$node->safe_psql('postgres',
+	q(SELECT jobq.create_job_type(name) FROM unnest('{full,small,plain}'::text[]) AS name));
+is(output_of("$top/clients/python", <<'END', $dsn), 'full plain small full', 'a full type leaves turns to others');
+import sys
+import psycopg, jobq
+
+calls = []
+worker = jobq.Worker(sys.argv[1], log=lambda *fields, **more: None)
+for name in "full", "small":
+    worker.handler(name, batch=2)(lambda jobs: calls.append(jobs[0].type) or [None] * len(jobs))
+worker.handler("plain")(lambda job: calls.append(job.type))
+with psycopg.connect(sys.argv[1]) as connection:
+    for name, jobs in ("full", 12), ("small", 1), ("plain", 1):
+        jobq.enqueue_many(connection, name, range(jobs))
+worker.run_until_empty()
+print(*sorted(set(calls)), calls[-1])
+END
+
 $node->stop;
 done_testing();

@@ -102,6 +102,7 @@ class Worker:
         self.hooks: List[Callable[[Job], ContextManager[Any]]] = []
         self.running: Set[Job] = set()
         self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._turn = 0
 
     # ---------- registration ----------
 
@@ -296,15 +297,18 @@ class Worker:
 
         A claim of several types has at most as many jobs as slots are free.  For a type with a batch
         that would be its batch, however small, so it is claimed alone, and the others wait no longer
-        than the poll.
+        than the poll.  Each round another one is the first, because that one may take all slots.
         """
         found, alone = False, [name for name, handler in self.handlers.items()
                                if handler.batch and len(self.handlers) > 1]
-        for name in alone:
+        together = {name: handler for name, handler in self.handlers.items() if name not in alone}
+        self._turn = (self._turn + 1) % (len(alone) + 1)
+        if alone and self._turn == len(alone):
+            found = await self._claim_together(link, together, 0)
+        for name in alone[self._turn:] + alone[:self._turn]:
             handler = self.handlers[name]
             if self._free(handler) > 0:
                 found |= await self._claim(link, [name], self._free(handler) * handler.batch, 0)
-        together = {name: handler for name, handler in self.handlers.items() if name not in alone}
         wait = 0.0 if found or not self._waits() else min(LONGEST_WAIT, self.poll) if alone else LONGEST_WAIT
         return await self._claim_together(link, together, wait) or found
 
