@@ -100,6 +100,52 @@ asyncio.run(main())
 END
 is_deeply(\@beats, [ 'True', 'True', 'True', 'True' ], 'heartbeats have a least distance and an order, and end');
 
+# Three of eight rows are locked, until the third heartbeat: the others do not wait for them again.
+is(output_of("$top/clients/python", <<'END'), <<'END' =~ s/\n\z//r, 'locked rows come last, and their waits are short');
+import asyncio, decimal, uuid
+import psycopg
+from jobq.heartbeat import Heart
+from jobq.job import Job
+
+class Link:
+    calls, locked = [], set()
+    async def query(self, sql, values, timeout, final=""):
+        self.calls.append(f"{len(values[1])}:{values[0]}")
+        if self.locked.intersection(values[1]):
+            raise psycopg.errors.LockNotAvailable()
+        return [{"id": id, "answer": "ok"} for id in values[1]]
+
+async def main():
+    link, running = Link(), set()
+    heart = Heart(link, 3000, running, print)
+    row = dict(job_type="t", payload="1", attempts=1, max_attempts=1, tenant=None, metadata=None, lease_token=1, deadline=None,
+               progress_data=None, lease_left=60, deadline_left=None)
+    jobs = [Job({**row, "id": uuid.uuid4()}, heart, asyncio.get_running_loop(), False) for n in range(8)]
+    running.update(jobs)
+    link.locked.update(job.id for job in jobs[:3])
+    for turn in range(4):
+        if turn == 2:
+            link.locked.clear()
+        link.calls.clear()
+        await heart._beat(list(running))
+        print(*link.calls)
+    jobs[0].progress(decimal.Decimal("12.5"))
+    print(repr(jobs[0]._unsent[0]))
+    try:
+        jobs[0].progress("40")
+    except TypeError as error:
+        print(error)
+
+asyncio.run(main())
+END
+8:1000 1:200 1:200 1:200 1:200 1:200 1:200 1:200 1:200
+5:1000 1:200 1:200 1:200
+5:1000 1:200 1:200 1:200
+8:1000
+12.5
+progress must be a number, not str
+END
+
 # A statement whose prepared form is out of date, and a server that refuses the first connection.
 my $node = jobq_server('python');
 $node->start;

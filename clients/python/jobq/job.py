@@ -56,6 +56,7 @@ class Job:
         self._events: List[tuple] = []          # arguments of log_event, in their order
         self._own_transaction = False   # complete() was called: heartbeats would wait for its row lock
         self._settling = False
+        self._locked = False            # its last heartbeat met a lock of its row
         self._began: Optional[float] = None     # the start of its handler
         self._timer: Optional[asyncio.TimerHandle] = None   # of Heart.watch
         self._interrupt: Callable[[], None] = lambda: None
@@ -84,8 +85,12 @@ class Job:
 
     def progress(self, percent: Optional[float], data: Any = None) -> None:
         """Reports progress (0 to 100) with the next heartbeat, which is sent soon; does not wait for it."""
-        if percent is not None and not (math.isfinite(percent) and 0 <= percent <= 100):
-            raise ValueError(f"progress must be between 0 and 100, not {percent}")
+        if percent is not None:
+            if not hasattr(percent, "__float__"):
+                raise TypeError(f"progress must be a number, not {type(percent).__name__}")
+            percent = float(percent)    # one array has the numbers of all jobs
+            if not 0 <= percent <= 100:
+                raise ValueError(f"progress must be between 0 and 100, not {percent}")
         before = self._unsent or (None, None)
         self._unsent = (before[0] if percent is None else percent, before[1] if data is None else jsonb(data))
         self._loop.call_soon_threadsafe(self._heart.wake.set)
