@@ -348,5 +348,54 @@ worker.run_until_empty()
 print(*sorted(set(calls)), calls[-1])
 END
 
+# A thread that cannot start costs no attempt; a refused claim ends run_until_empty, a first one
+# with any error.
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'no thread, refused claims');
+import sys, threading
+import psycopg, jobq
+
+def log(level, event, **fields):
+    if event in ("internal_error", "job_released", "claim_refused"):
+        print(event)
+
+def refused(thread):
+    threading.Thread.start = start
+    raise RuntimeError("can't start new thread")
+
+worker = jobq.Worker(sys.argv[1], log=log)
+worker.handler("kept")(print)
+with psycopg.connect(sys.argv[1], autocommit=True) as connection:
+    job = jobq.enqueue(connection, "kept")
+    start, threading.Thread.start = threading.Thread.start, refused
+    worker.run_until_empty()
+    print(*connection.execute("SELECT status, attempts FROM jobq.jobs WHERE id = %s", [job]).fetchone())
+    connection.execute("SELECT jobq.cancel_job(%s)", [job])
+    jobq.enqueue(connection, "plain")
+
+@worker.handler("plain")
+def plain(job):
+    with psycopg.connect(sys.argv[1]) as connection:
+        connection.execute("SELECT jobq.drop_job_type('small', force => true)")
+
+worker.handler("small")(print)
+
+async def claim(*arguments):
+    raise psycopg.errors.InternalError_("not today")
+
+for turn in range(2):
+    try:
+        worker.run_until_empty()
+    except psycopg.Error as error:
+        print(error.sqlstate)
+    worker._claim = claim
+END
+internal_error
+job_released
+pending 0
+claim_refused
+42704
+claim_refused
+XX000
+END
 $node->stop;
 done_testing();

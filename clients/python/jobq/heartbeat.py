@@ -51,14 +51,18 @@ class Heart:
         self.all_due = True
         self.wake.set()
 
-    async def flush(self, job: Job) -> None:
-        """Returns when the server has the progress; raises Stopped if the handler must stop before."""
+    async def flush(self, job: Job, ended: bool = False) -> None:
+        """Returns when the server has the progress; raises Stopped if the handler must stop before.
+
+        Of a handler that has `ended` only a lost lease is such a stop.
+        """
         self.urgent.set()
         self.wake.set()
         async with self.beaten:
             while job._unsent is not None:
                 job._refuse_own_transaction()
-                if job.stop_reason or job not in self.running:
+                stopped = job.stop_reason == "lost" if ended else job.stop_reason
+                if stopped or job not in self.running:
                     raise LeaseLost() if job.stop_reason == "lost" else Stopped(job.stop_reason or "lost")
                 await self.beaten.wait()
         refused, job._refused = job._refused, None

@@ -469,7 +469,11 @@ class Worker:
         """Runs the handler in a task or a thread; returns (True, result) or (False, exception)."""
         argument = jobs if handler.batch else jobs[0]
         if handler.threaded:
-            inner, stop = self._thread(handler.call, argument), None
+            try:
+                inner, stop = self._thread(handler.call, argument), None
+            except RuntimeError as error:
+                self.log("error", "internal_error", error=repr(error))
+                return False, Stopped("no thread")
         else:
             inner = asyncio.ensure_future(_guarded(handler.call, argument))
             stop = inner.cancel
@@ -539,12 +543,14 @@ class Worker:
             return "lost"
         if stopped and job.stop_reason == "cancel":
             return "cancelled" if await self._settler.fail(job, Permanent("cancelled")) else "lost"
+        if isinstance(result, BaseException):
+            await self._flushed(job)
         if stopped and self._stopping.is_set():
             return "released" if await self._settler.snooze(job, 0, "the worker stops") else "lost"
         if stopped and getattr(result, "reason", None) == "lost":   # of another job of its batch
             return "released" if await self._settler.snooze(job, 0, "another job of the batch was lost") else "lost"
-        if isinstance(result, BaseException):
-            await self._flushed(job)
+        if stopped and getattr(result, "reason", None) == "no thread":
+            return "released" if await self._settler.snooze(job, 1, "no thread is left") else "lost"
         if isinstance(result, Skip):
             return "skipped" if await self._settler.skip(job, result) else "lost"
         if isinstance(result, Snooze):
@@ -560,8 +566,9 @@ class Worker:
     async def _flushed(self, job: Job) -> None:
         """Sends progress that the handler left unsent, for the next attempt to find."""
         if job._unsent is not None:
-            with contextlib.suppress(Stopped, psycopg.Error):
-                await self._heart.flush(job)
+            with contextlib.suppress(Stopped, psycopg.Error, asyncio.TimeoutError):
+                limit = ABANDON if self._stopping.is_set() else None
+                await asyncio.wait_for(self._heart.flush(job, True), limit)
 
 
 async def _guarded(call: Callable[..., Any], argument: Any) -> Any:
