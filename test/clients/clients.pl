@@ -24,16 +24,16 @@ my ($includes, $libraries) = map { (run_command([ $ENV{JOBQ_PG_CONFIG}, $_ ]))[0
 my @cc = ('cc', '-std=c99', '-Wall', '-Werror', "-I$includes", "$dir/worker.c", glob("$dir/../../clients/c/*.c"),
 	"-L$libraries", "-Wl,-rpath,$libraries", '-lpq');
 my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
-my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches limits min_batch together);
+my %python = map { $_ => 1 } qw(last_progress locks hooks swallows enqueue_many traceparent own batches limits min_batch together);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
 		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf locks) } },
-	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks deaf floods locks) } },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(last_progress own together silent forks deaf floods locks) } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
 	# psql does not wait for notifications, and each of its statements is a process.
 	{ name => 'shell', command => [ '/bin/bash', "$dir/worker.sh" ], needs => [ 'psql', '--version' ], modes => [qw(wait pooler)],
-		share => 0.1, can => { psql => 1, batches => 1, deaf => 1, floods => 1, locks => 1 } });
+		share => 0.1, can => { last_progress => 1, psql => 1, batches => 1, deaf => 1, floods => 1, locks => 1 } });
 
 # wait: a waiting claim; listen: LISTEN on a connection of its own; pooler: pgbouncer in
 # transaction mode.
@@ -68,7 +68,7 @@ my @scenarios = (
 	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
 	[ 'SIGTERM finishes', \&sigterm_finishes, 'wait' ],
 	[ 'SIGTERM releases', \&sigterm_releases, qw(wait pooler) ],
-	[ 'SIGTERM after reports', \&sigterm_after_reports, 'wait' ],
+	[ 'SIGTERM keeps progress', \&sigterm_keeps_progress, 'wait' ],
 	[ 'SIGTERM after a stop', \&sigterm_rude_handler, 'wait' ],
 	[ 'cancel of a rude handler', \&cancel_rude_handler, 'wait' ],
 	[ 'SIGTERM in psql', \&sigterm_in_psql, 'pooler' ],
@@ -122,7 +122,6 @@ my %asks = (
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
 	'locked rows' => [ 'locks', 'its heartbeats wait for the lock of each row' ],
 	'types take turns' => [ 'psql', 'its claim names all types' ],
-	'SIGTERM after reports' => [ 'floods', 'its job.progress is refused after a stop' ],
 	'floods progress' => [ 'floods', 'its handler waits for answers' ],
 	'threads of a handler' => [ 'forks', 'its handlers share their stop in memory' ],
 	'no process' => [ 'forks', 'only C has a process for each handler' ],
@@ -132,6 +131,7 @@ my %asks = (
 	'leading zeros' => [ 'psql', 'its options are no texts' ],
 	'SIGTERM in psql' => [ 'psql', 'it runs no psql' ],
 	'ignores SIGTERM' => [ 'psql', 'scenario "SIGTERM deaf handler" has such a handler' ],
+	'SIGTERM keeps progress' => [ 'last_progress', 'it reports no progress after the stop' ],
 	'SIGTERM deaf handler' => [ 'deaf', 'asyncio.run() waits for a coroutine that suppresses its cancel' ],
 	'own completion' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
 	'late commit' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
@@ -768,8 +768,8 @@ sub sigterm_releases
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
 }
 
-# The last progress before the release is there.
-sub sigterm_after_reports
+# What the handler reports last, when it is stopped, is there for the next attempt.
+sub sigterm_keeps_progress
 {
 	my $worker = worker(types => 'chat', grace => 0.2);
 	my $id = enqueue('chat', '{}');
@@ -777,7 +777,7 @@ sub sigterm_after_reports
 	wait_log($worker, 'job_started', job_id => $id);
 	stop_worker($worker);
 	wait_log($worker, 'job_released', job_id => $id);
-	return ends($id, 'pending', 'progress = 40 AND attempts = 0');
+	return ends($id, 'pending', 'attempts = 0 AND progress = 40');
 }
 
 # The handler ends with an error of its own when it is stopped: that is the stop's, not a failure.

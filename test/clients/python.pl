@@ -100,6 +100,52 @@ asyncio.run(main())
 END
 is_deeply(\@beats, [ 'True', 'True', 'True', 'True' ], 'heartbeats have a least distance and an order, and end');
 
+# Three of eight rows are locked, until the third heartbeat: the others do not wait for them again.
+is(output_of("$top/clients/python", <<'END'), <<'END' =~ s/\n\z//r, 'locked rows come last, and their waits are short');
+import asyncio, decimal, uuid
+import psycopg
+from jobq.heartbeat import Heart
+from jobq.job import Job
+
+class Link:
+    calls, locked = [], set()
+    async def query(self, sql, values, timeout, final=""):
+        self.calls.append(f"{len(values[1])}:{values[0]}")
+        if self.locked.intersection(values[1]):
+            raise psycopg.errors.LockNotAvailable()
+        return [{"id": id, "answer": "ok"} for id in values[1]]
+
+async def main():
+    link, running = Link(), set()
+    heart = Heart(link, 3000, running, print)
+    row = dict(job_type="t", payload="1", attempts=1, max_attempts=1, tenant=None, metadata=None, lease_token=1, deadline=None,
+               progress_data=None, lease_left=60, deadline_left=None)
+    jobs = [Job({**row, "id": uuid.uuid4()}, heart, asyncio.get_running_loop(), False) for n in range(8)]
+    running.update(jobs)
+    link.locked.update(job.id for job in jobs[:3])
+    for turn in range(4):
+        if turn == 2:
+            link.locked.clear()
+        link.calls.clear()
+        await heart._beat(list(running))
+        print(*link.calls)
+    jobs[0].progress(decimal.Decimal("12.5"))
+    print(repr(jobs[0]._unsent[0]))
+    try:
+        jobs[0].progress("40")
+    except TypeError as error:
+        print(error)
+
+asyncio.run(main())
+END
+8:1000 1:200 1:200 1:200 1:200 1:200 1:200 1:200 1:200
+5:1000 1:200 1:200 1:200
+5:1000 1:200 1:200 1:200
+8:1000
+12.5
+progress must be a number, not str
+END
+
 # A statement whose prepared form is out of date, and a server that refuses the first connection.
 my $node = jobq_server('python');
 $node->start;
@@ -223,6 +269,133 @@ poll is out of range: -1
 lease is out of range: -1
 grace is out of range: -1
 True
+END
+
+# Deadlines in a format of dates that psycopg does not read, and beyond the years of Python; the
+# rows of the caller's connection are what its own factory makes.
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'deadlines, row factories');
+import sys
+from datetime import datetime, timedelta, timezone
+import psycopg, jobq
+
+def connect():
+    return psycopg.connect(sys.argv[1], row_factory=lambda cursor: lambda values: values[0])
+
+worker = jobq.Worker(sys.argv[1] + " options='-c DateStyle=German'", log=lambda *fields, **more: None)
+
+@worker.handler("kept")
+def kept(job):
+    left = job.deadline - datetime.now(timezone.utc)
+    with connect() as connection:
+        job.complete(connection, "in an hour" if left < timedelta(hours=1) else "later")
+
+with connect() as connection:
+    jobs = [jobq.enqueue(connection, "kept", timeout="1 hour"),
+            *jobq.enqueue_many(connection, "kept", [1], timeout="9000 years")]
+worker.run_until_empty()
+with connect() as connection:
+    for job in jobs:
+        print(connection.execute("SELECT concat_ws(' ', status, result) FROM jobq.jobs WHERE id = %s",
+                                 [job]).fetchone())
+END
+completed "in an hour"
+completed "later"
+END
+
+# A signal to a process that a handler forks is that process's own.
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'signals of a forked process');
+import os, signal, sys
+import psycopg, jobq
+
+worker = jobq.Worker(sys.argv[1], log=lambda *fields, **more: None)
+
+@worker.handler("kept")
+def kept(job):
+    child = os.fork()
+    if child == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+for handler in signal.SIG_DFL, lambda number, frame: os._exit(7):
+    signal.signal(signal.SIGTERM, handler)
+    with psycopg.connect(sys.argv[1]) as connection:
+        jobq.enqueue_many(connection, "kept", [1, 2])
+    worker.run_until_empty()
+END
+-15
+-15
+7
+7
+END
+
+# Types that are claimed one by one have their turns.
+$node->safe_psql('postgres',
+	q(SELECT jobq.create_job_type(name) FROM unnest('{full,small,plain}'::text[]) AS name));
+is(output_of("$top/clients/python", <<'END', $dsn), 'full plain small full', 'a full type leaves turns to others');
+import sys
+import psycopg, jobq
+
+calls = []
+worker = jobq.Worker(sys.argv[1], log=lambda *fields, **more: None)
+for name in "full", "small":
+    worker.handler(name, batch=2)(lambda jobs: calls.append(jobs[0].type) or [None] * len(jobs))
+worker.handler("plain")(lambda job: calls.append(job.type))
+with psycopg.connect(sys.argv[1]) as connection:
+    for name, jobs in ("full", 12), ("small", 1), ("plain", 1):
+        jobq.enqueue_many(connection, name, range(jobs))
+worker.run_until_empty()
+print(*sorted(set(calls)), calls[-1])
+END
+
+# A thread that cannot start costs no attempt; a refused claim ends run_until_empty, a first one
+# with any error.
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'no thread, refused claims');
+import sys, threading
+import psycopg, jobq
+
+def log(level, event, **fields):
+    if event in ("internal_error", "job_released", "claim_refused"):
+        print(event)
+
+def refused(thread):
+    threading.Thread.start = start
+    raise RuntimeError("can't start new thread")
+
+worker = jobq.Worker(sys.argv[1], log=log)
+worker.handler("kept")(print)
+with psycopg.connect(sys.argv[1], autocommit=True) as connection:
+    job = jobq.enqueue(connection, "kept")
+    start, threading.Thread.start = threading.Thread.start, refused
+    worker.run_until_empty()
+    print(*connection.execute("SELECT status, attempts FROM jobq.jobs WHERE id = %s", [job]).fetchone())
+    connection.execute("SELECT jobq.cancel_job(%s)", [job])
+    jobq.enqueue(connection, "plain")
+
+@worker.handler("plain")
+def plain(job):
+    with psycopg.connect(sys.argv[1]) as connection:
+        connection.execute("SELECT jobq.drop_job_type('small', force => true)")
+
+worker.handler("small")(print)
+
+async def claim(*arguments):
+    raise psycopg.errors.InternalError_("not today")
+
+for turn in range(2):
+    try:
+        worker.run_until_empty()
+    except psycopg.Error as error:
+        print(error.sqlstate)
+    worker._claim = claim
+END
+internal_error
+job_released
+pending 0
+claim_refused
+42704
+claim_refused
+XX000
 END
 $node->stop;
 done_testing();

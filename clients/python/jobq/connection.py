@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
 from typing import Any, Callable, Dict, List, Optional
@@ -133,7 +134,9 @@ class Link:
                 cancel = self.connection.pgconn.get_cancel()
             except psycopg.Error:
                 return
-            threading.Thread(target=_send_cancel, args=(cancel,), name="jobq cancel", daemon=True).start()
+            with contextlib.suppress(RuntimeError):     # no thread: the statement ends by itself
+                threading.Thread(target=_send_cancel, args=(cancel,), name="jobq cancel",
+                                 daemon=True).start()
 
     async def close(self) -> None:
         connection, self.connection = self.connection, None

@@ -7,6 +7,7 @@ from typing import Any, Awaitable, Dict, List, Optional, Sequence, Union, overlo
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
+from psycopg.rows import tuple_row
 
 from .errors import Delay, interval
 from .values import jsonb, Jsonb
@@ -84,7 +85,7 @@ def _call(connection: Any, call: str, values: List[Any], options: Dict[str, Any]
             kind = _OPTIONS[name]
             call += f", {name} => %s::{kind}"
             values.append(_TO_SQL.get("backoff" if name == "backoff" else kind, lambda same: same)(value))
-    cursor = connection.execute(call + ")", values)
+    cursor = connection.cursor(row_factory=tuple_row).execute(call + ")", values)
     return _later(cursor, answer) if isinstance(connection, AsyncConnection) else answer(cursor.fetchall())
 
 
@@ -92,13 +93,9 @@ async def _later(cursor: Awaitable[Any], answer: Any) -> Any:
     return answer(await (await cursor).fetchall())
 
 
-def _value(row: Any) -> UUID:
-    return next(iter(row.values())) if isinstance(row, dict) else row[0]
-
-
 def _first(rows: List[Any]) -> UUID:
-    return _value(rows[0])
+    return rows[0][0]
 
 
 def _all(rows: List[Any]) -> List[UUID]:
-    return [_value(row) for row in rows]
+    return [row[0] for row in rows]

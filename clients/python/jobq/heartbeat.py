@@ -51,14 +51,18 @@ class Heart:
         self.all_due = True
         self.wake.set()
 
-    async def flush(self, job: Job) -> None:
-        """Returns when the server has the progress; raises Stopped if the handler must stop before."""
+    async def flush(self, job: Job, ended: bool = False) -> None:
+        """Returns when the server has the progress; raises Stopped if the handler must stop before.
+
+        Of a handler that has `ended` only a lost lease is such a stop.
+        """
         self.urgent.set()
         self.wake.set()
         async with self.beaten:
             while job._unsent is not None:
                 job._refuse_own_transaction()
-                if job.stop_reason or job not in self.running:
+                stopped = job.stop_reason == "lost" if ended else job.stop_reason
+                if stopped or job not in self.running:
                     raise LeaseLost() if job.stop_reason == "lost" else Stopped(job.stop_reason or "lost")
                 await self.beaten.wait()
         refused, job._refused = job._refused, None
@@ -105,14 +109,22 @@ class Heart:
             del job._events[0]
 
     async def _beat(self, jobs: List[Job]) -> None:
+        """Sends heartbeats together; those of rows that were locked come last, each for itself."""
+        locked = [job for job in jobs if job._locked]
+        await self._beat_together([job for job in jobs if not job._locked])
+        for job in locked:
+            await self._beat_together([job], True)
+
+    async def _beat_together(self, jobs: List[Job], again: bool = False) -> None:
         jobs = [job for job in jobs if not (job._own_transaction or job._settling) and job.stop_reason != "lost"]
         if not jobs:
             return
         jobs.sort(key=lambda job: job.id)   # rows are locked in the order of complete_many
         try:
-            await self._ask(jobs)
+            await self._ask(jobs, again)
         except (TimedOut, psycopg.errors.LockNotAvailable):     # the other leases must not wait for a locked row
             if len(jobs) == 1:
+                jobs[0]._locked = True
                 asyncio.get_running_loop().call_later(self.lease / 12, self.beat_all)
             await self._one_by_one(jobs)
         except Gone:
@@ -126,17 +138,19 @@ class Heart:
     async def _one_by_one(self, jobs: List[Job]) -> None:
         if len(jobs) > 1:
             for job in jobs:
-                await self._beat([job])
+                await self._beat_together([job], True)
 
-    async def _ask(self, jobs: List[Job]) -> None:
+    async def _ask(self, jobs: List[Job], again: bool) -> None:
         began = time.monotonic()
         sent = [job._unsent for job in jobs]
-        values: List[Any] = [lock_ms(self.lease), [job.id for job in jobs], [job.lease_token for job in jobs],
+        values: List[Any] = [lock_ms(self.lease, again),
+                             [job.id for job in jobs], [job.lease_token for job in jobs],
                              [unsent and unsent[0] for unsent in sent],
                              [unsent and unsent[1] for unsent in sent]]
         rows = await self.link.query(HEARTBEAT, values, self.lease / 6, LOCKED)
         answers = {row["id"]: row["answer"] for row in rows}
         for job, unsent in zip(jobs, sent):
+            job._locked = False
             answer = answers.get(job.id)
             if answer == "lost":
                 if not job._settling and not job._own_transaction:

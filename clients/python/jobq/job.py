@@ -8,14 +8,16 @@ import json
 import math
 import threading
 import time
+from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from psycopg import AsyncConnection
+from psycopg.rows import tuple_row
 
 from .errors import LeaseLost, Permanent, Stopped
 from .values import jsonb, text
 
-COMPLETE = "SELECT jobq.complete(%s::uuid, %s::uuid, %s::jsonb) AS done"
+COMPLETE = "SELECT jobq.complete(%s::uuid, %s::uuid, %s::jsonb)"
 
 
 class Job:
@@ -35,7 +37,7 @@ class Job:
         self.tenant: Optional[str] = row["tenant"]
         self.metadata = self._parsed(row, "metadata")
         self.lease_token = row["lease_token"]
-        self.deadline = row["deadline"]
+        self.deadline = None if row["deadline"] is None else _datetime(row["deadline"])
         self.progress_data = self._parsed(row, "progress_data")
         #: Once the job has ended: completed, failed, skipped, snoozed, cancelled, lost or released.
         self.outcome: Optional[str] = None
@@ -54,6 +56,7 @@ class Job:
         self._events: List[tuple] = []          # arguments of log_event, in their order
         self._own_transaction = False   # complete() was called: heartbeats would wait for its row lock
         self._settling = False
+        self._locked = False            # its last heartbeat met a lock of its row
         self._began: Optional[float] = None     # the start of its handler
         self._timer: Optional[asyncio.TimerHandle] = None   # of Heart.watch
         self._interrupt: Callable[[], None] = lambda: None
@@ -82,8 +85,12 @@ class Job:
 
     def progress(self, percent: Optional[float], data: Any = None) -> None:
         """Reports progress (0 to 100) with the next heartbeat, which is sent soon; does not wait for it."""
-        if percent is not None and not (math.isfinite(percent) and 0 <= percent <= 100):
-            raise ValueError(f"progress must be between 0 and 100, not {percent}")
+        if percent is not None:
+            if not hasattr(percent, "__float__"):
+                raise TypeError(f"progress must be a number, not {type(percent).__name__}")
+            percent = float(percent)    # one array has the numbers of all jobs
+            if not 0 <= percent <= 100:
+                raise ValueError(f"progress must be between 0 and 100, not {percent}")
         before = self._unsent or (None, None)
         self._unsent = (before[0] if percent is None else percent, before[1] if data is None else jsonb(data))
         self._loop.call_soon_threadsafe(self._heart.wake.set)
@@ -119,12 +126,14 @@ class Job:
         if self._events and self._threaded:
             asyncio.run_coroutine_threadsafe(self._heart.flush_events(self), self._loop).result()
         with self._completing():
-            self._completed(connection.execute(COMPLETE, values).fetchone())
+            cursor = connection.cursor(row_factory=tuple_row).execute(COMPLETE, values)
+            self._completed(cursor.fetchone())
 
     async def _complete_later(self, connection: AsyncConnection, values: List[Any]) -> None:
         await self._heart.flush_events(self)
         with self._completing():
-            self._completed(await (await connection.execute(COMPLETE, values)).fetchone())
+            cursor = await connection.cursor(row_factory=tuple_row).execute(COMPLETE, values)
+            self._completed(await cursor.fetchone())
 
     @contextlib.contextmanager
     def _completing(self) -> Iterator[None]:
@@ -138,7 +147,7 @@ class Job:
             raise
 
     def _completed(self, row: Any) -> None:
-        if not (row["done"] if isinstance(row, dict) else row[0]):
+        if not row[0]:
             self._stop_reason = "lost"      # the call tells a coroutine: no interrupt
             self._stop.set()
             raise LeaseLost()
@@ -177,3 +186,14 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<jobq.Job {self.type} {self.id}>"
+
+
+def _datetime(epoch: float) -> datetime:
+    """Returns the time of an epoch, the last of Python's years for a later one.
+
+    A timestamp as text depends on the session's DateStyle, and psycopg reads ISO dates up to 9999.
+    """
+    try:
+        return datetime.fromtimestamp(epoch, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=timezone.utc)

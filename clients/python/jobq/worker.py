@@ -30,12 +30,25 @@ MOST_JOBS = 1000        # the maximum of claim's argument max_jobs
 ABANDON = 2.0           # seconds that a stopped handler has to end at shutdown
 SETTLE = 10.0           # seconds for the last settlements at shutdown; then the leases run out
 CLAIM = """SELECT c.id, c.job_type, c.payload::text, c.attempts, c.max_attempts, c.tenant, c.metadata::text,
-    c.lease_token, c.deadline, c.progress_data::text,
+    c.lease_token, extract(epoch FROM c.deadline)::float8 AS deadline, c.progress_data::text,
     extract(epoch FROM c.lease_expires_at - clock_timestamp())::float8 AS lease_left,
     extract(epoch FROM c.deadline - clock_timestamp())::float8 AS deadline_left
   FROM jobq.claim(%s::text[], %s::int, %s::text, lease => %s::interval, wait => %s::interval) AS c"""
-# Refusals of the first claim that another try does not cure: the worker does not start.
-HOPELESS = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
+
+_replaced: Dict[int, Any] = {}      # handlers of signals that a worker has replaced
+
+
+def _after_fork() -> None:
+    """Gives a forked process its signals back, which would be written to the worker's loop."""
+    if _replaced:
+        signal.set_wakeup_fd(-1)
+    for number, handler in _replaced.items():
+        signal.signal(number, handler)
+    _replaced.clear()
+
+
+if hasattr(os, "register_at_fork"):     # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Refused(Permanent):
@@ -89,6 +102,7 @@ class Worker:
         self.hooks: List[Callable[[Job], ContextManager[Any]]] = []
         self.running: Set[Job] = set()
         self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._turn = 0
 
     # ---------- registration ----------
 
@@ -191,14 +205,16 @@ class Worker:
             handler = signal.getsignal(number)
             self._loop.add_signal_handler(number, self._stop_now)
             if handler != signal.getsignal(number):     # not the loop's own, which does nothing by itself
-                former[number] = handler
+                former[number] = handler or signal.SIG_DFL
+            _replaced[number] = former.get(number, signal.SIG_DFL)
         try:
             yield
         finally:
             for number in self.signals:
                 self._loop.remove_signal_handler(number)
+                _replaced.pop(number, None)
             for number, handler in former.items():
-                signal.signal(number, handler or signal.SIG_DFL)
+                signal.signal(number, handler)
 
     def _stop_now(self) -> None:
         """Begins the stop; a later call ends the grace."""
@@ -256,7 +272,7 @@ class Worker:
                 continue
             except psycopg.Error as error:
                 self.log("error", "claim_refused", error=str(error))
-                if first and isinstance(error, HOPELESS):
+                if first or self._until_empty:
                     raise
                 found = False
                 await self._pause(max(self.poll, 1.0))
@@ -281,15 +297,18 @@ class Worker:
 
         A claim of several types has at most as many jobs as slots are free.  For a type with a batch
         that would be its batch, however small, so it is claimed alone, and the others wait no longer
-        than the poll.
+        than the poll.  Each round another one is the first, because that one may take all slots.
         """
         found, alone = False, [name for name, handler in self.handlers.items()
                                if handler.batch and len(self.handlers) > 1]
-        for name in alone:
+        together = {name: handler for name, handler in self.handlers.items() if name not in alone}
+        self._turn = (self._turn + 1) % (len(alone) + 1)
+        if alone and self._turn == len(alone):
+            found = await self._claim_together(link, together, 0)
+        for name in alone[self._turn:] + alone[:self._turn]:
             handler = self.handlers[name]
             if self._free(handler) > 0:
                 found |= await self._claim(link, [name], self._free(handler) * handler.batch, 0)
-        together = {name: handler for name, handler in self.handlers.items() if name not in alone}
         wait = 0.0 if found or not self._waits() else min(LONGEST_WAIT, self.poll) if alone else LONGEST_WAIT
         return await self._claim_together(link, together, wait) or found
 
@@ -450,7 +469,11 @@ class Worker:
         """Runs the handler in a task or a thread; returns (True, result) or (False, exception)."""
         argument = jobs if handler.batch else jobs[0]
         if handler.threaded:
-            inner, stop = self._thread(handler.call, argument), None
+            try:
+                inner, stop = self._thread(handler.call, argument), None
+            except RuntimeError as error:
+                self.log("error", "internal_error", error=repr(error))
+                return False, Stopped("no thread")
         else:
             inner = asyncio.ensure_future(_guarded(handler.call, argument))
             stop = inner.cancel
@@ -520,12 +543,14 @@ class Worker:
             return "lost"
         if stopped and job.stop_reason == "cancel":
             return "cancelled" if await self._settler.fail(job, Permanent("cancelled")) else "lost"
+        if isinstance(result, BaseException):
+            await self._flushed(job)
         if stopped and self._stopping.is_set():
             return "released" if await self._settler.snooze(job, 0, "the worker stops") else "lost"
         if stopped and getattr(result, "reason", None) == "lost":   # of another job of its batch
             return "released" if await self._settler.snooze(job, 0, "another job of the batch was lost") else "lost"
-        if isinstance(result, BaseException):
-            await self._flushed(job)
+        if stopped and getattr(result, "reason", None) == "no thread":
+            return "released" if await self._settler.snooze(job, 1, "no thread is left") else "lost"
         if isinstance(result, Skip):
             return "skipped" if await self._settler.skip(job, result) else "lost"
         if isinstance(result, Snooze):
@@ -541,8 +566,9 @@ class Worker:
     async def _flushed(self, job: Job) -> None:
         """Sends progress that the handler left unsent, for the next attempt to find."""
         if job._unsent is not None:
-            with contextlib.suppress(Stopped, psycopg.Error):
-                await self._heart.flush(job)
+            with contextlib.suppress(Stopped, psycopg.Error, asyncio.TimeoutError):
+                limit = ABANDON if self._stopping.is_set() else None
+                await asyncio.wait_for(self._heart.flush(job, True), limit)
 
 
 async def _guarded(call: Callable[..., Any], argument: Any) -> Any:
