@@ -4,6 +4,7 @@ package WebTest;
 use strict;
 use warnings;
 
+use Compress::Zlib ();
 use Encode ();
 use Exporter 'import';
 use HTTP::Tiny;
@@ -107,7 +108,8 @@ sub keep_answer
 		scripted => $headers->{'Sec-Fetch-Mode'} ? 1 : 0, headers => $answer->{headers}, text => Encode::decode('UTF-8', $answer->{content}) }) . "\n") if $answer->{status} < 599 && length $answer->{content} < 1_000_000;
 }
 
-# Sends a request; body: a hash or array becomes JSON.  Returns status, decoded body, headers.
+# Sends a request; body: a hash or array becomes JSON.  Returns status, decoded body (unpacked from
+# gzip), headers.
 sub ask
 {
 	my ($web, $method, $path, %more) = @_;
@@ -129,6 +131,7 @@ sub ask
 		last unless $answer->{status} == 429 && ($method eq 'HEAD' || $answer->{content} =~ /50 requests a second/);
 		select undef, undef, undef, 0.1;
 	}
+	$answer->{content} = Compress::Zlib::memGunzip($answer->{content}) if ($answer->{headers}{'content-encoding'} // '') eq 'gzip';
 	keep_answer($web->{base_path} // '', $method, $path, $answer, \%headers) if $ENV{JOBQ_ANSWERS};
 	my $decoded = $answer->{content};
 	$decoded = eval { decode_json($decoded) } // $decoded if ($answer->{headers}{'content-type'} // '') =~ /json/;

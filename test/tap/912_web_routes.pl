@@ -5,7 +5,6 @@ use strict;
 use warnings;
 use utf8;
 
-use Compress::Zlib ();
 use JSON::PP;
 use PostgreSQL::Test::Utils;
 use ServerTest;
@@ -95,7 +94,7 @@ foreach my $path ("$api/jobs?job_type=pull", "$api/openapi.json")
 
 	is(join(' ', map { $headers->{$_} } qw(content-encoding vary content-type)), 'gzip Accept-Encoding application/json', "$path is packed");
 	ok(!$others->{'content-encoding'} && $others->{vary} eq 'Accept-Encoding', 'and plain for others');
-	is_deeply(decode_json(Compress::Zlib::memGunzip($packed)), $plain, 'the same');
+	is_deeply($packed, $plain, 'the same');
 }
 is((ask($web, 'GET', "$api/session", %packed))[2]{'content-encoding'}, undef, 'a small one is not');
 
