@@ -82,7 +82,8 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, Job *predeces
 		quota_admit(request->quotas, &e->queue, quota_bytes(request->payload, request->metadata));
 	make_job_id(id);
 	row_build(e, request, successor, id, values, nulls);
-	inserted = table_insert_unless_conflict(&e->queue, values, nulls);
+	inserted = table_insert_unless_conflict(&e->queue, values, nulls) &&
+		(predecessor == NULL || unique_keep_successor(&e->queue, key, JOB_ID(predecessor), id));
 	if (request->quotas != NIL)
 		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), inserted ? id : NULL, true);
 	if (!inserted)

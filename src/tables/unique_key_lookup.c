@@ -16,7 +16,9 @@
  * one, and inserts when there is none.  Another open transaction with the key
  * is met at the row's lock, at the unique index, or, if it queues a successor of
  * a job that has ended since, by a look for such a row.  In each case the
- * enqueue waits for that transaction and looks again.
+ * enqueue waits for that transaction and looks again.  A successor whose
+ * predecessor has ended before its row was there is taken back, for that look
+ * may have missed it.
  */
 #include "jobq.h"
 
@@ -183,6 +185,23 @@ unique_wait(Table *queue, const UniqueKey *key, bool successor)
 	else if (TransactionIdIsValid(xid))
 		XactLockTableWait(xid, NULL, NULL, XLTW_None);
 	return TransactionIdIsValid(xid);
+}
+
+bool
+unique_keep_successor(Table *queue, const UniqueKey *key, const pg_uuid_t *predecessor, const pg_uuid_t *id)
+{
+	Job			live[2];
+	int			n;
+
+	CommandCounterIncrement();	/* our own row counts */
+	n = find_live(queue, key, live);
+	for (int i = 0; i < n; i++)
+		if (memcmp(JOB_ID(&live[i]), predecessor, UUID_LEN) == 0)
+			return true;
+	for (int i = 0; i < n; i++)
+		if (memcmp(JOB_ID(&live[i]), id, UUID_LEN) == 0)
+			table_delete_row(queue, &live[i].tid);
+	return false;
 }
 
 /* --- the two jobs of a key --- */

@@ -39,6 +39,13 @@ extern KeyState unique_look(Table *queue, const UniqueKey *key, Job *job);
 extern bool unique_wait(Table *queue, const UniqueKey *key, bool successor);
 
 /*
+ * Keeps the row that was inserted behind a predecessor, if that is still live.
+ * False: another transaction may have found the key free before the insertion,
+ * and the row is deleted.
+ */
+extern bool unique_keep_successor(Table *queue, const UniqueKey *key, const pg_uuid_t *predecessor, const pg_uuid_t *id);
+
+/*
  * True if the locked job must be put back because the other job of its key
  * runs: a successor waits until its predecessor has ended.
  */
