@@ -48,13 +48,15 @@ export class Worker {
   #connections;
   #untilEmpty = false;
   #givingUp = false;        // nothing is repeated any more
-  #claiming = false;
+  #claiming = null;         // the claim that is under way
+  #rounds = 0;              // of claims by room
   #leftOut = new Set();     // types that the waiting claim has not, because they are at their limit
   #answered = false;   // a claim was not refused
   #refused = false;    // the last claim was
   #bell = new Bell();       // there may be jobs, or room for them
   #idle = new Bell();       // a job has left
   #beating = false;
+  #beatAgain = false;       // something asked for a heartbeat while one ran
   #lastBeat = 0;
   #stoppedAt = Infinity;
   #claimEnds;               // a timer
@@ -165,12 +167,16 @@ export class Worker {
     this.#claimEnds = setTimeout(() => this.claims.abort(), claimStopMs);
   }
 
-  // Ends a claim that waits; one that has jobs is answered.
-  #cancelClaim() {
+  // Ends a claim that waits; one that has jobs is answered.  A cancel that comes before the server
+  // has begun the claim is lost, so it is repeated.
+  async #cancelClaim() {
     const backend = this.claims.client?.processID;
+    const claim = this.#claiming;
 
     this.#leftOut.clear();
-    if (backend && this.wait > 0) this.calls.query(sql.cancelClaim, [backend], { limit: claimStopMs }).catch(() => this.claims.drop());
+    if (!backend || this.wait === 0) return;
+    await this.calls.query(sql.cancelClaim, [backend], { limit: claimStopMs }).catch(() => this.claims.drop());
+    setTimeout(() => { if (claim !== null && this.#claiming === claim) this.#cancelClaim(); }, 100).unref();
   }
 
   // A statement about leases on the common connection, repeated while one of them lives and the
@@ -290,17 +296,19 @@ export class Worker {
   }
 
   // Claims types with less room each for itself, then the others: a claim of all would give each
-  // only the least room.
+  // only the least room.  Each round begins with another one, because the first may take all.
   async #claimByRoom(rooms, jobs) {
     const ready = rooms.filter(([, room]) => room > 0);
     const narrow = ready.filter(([, room]) => room < jobs);
     const wide = ready.filter(([, room]) => room >= jobs).map(([type]) => type);
+    const turns = [...narrow.map(([type, room]) => [[type], room]), [wide, jobs]].filter(([types]) => types.length > 0);
     const leases = [];
 
     if (narrow.length === 0 || ready.length === 1) return leases;
-    for (const [types, room] of [...narrow.map(([type, room]) => [[type], room]), [wide, jobs]]) {
+    turns.push(...turns.splice(0, this.#rounds++ % turns.length));
+    for (const [types, room] of turns) {
       const most = Math.min(room, jobs - leases.length);
-      if (types.length > 0 && most > 0 && !this.#stopping) leases.push(...await this.#claim(types, most, 0));
+      if (most > 0 && !this.#stopping) leases.push(...await this.#claim(types, most, 0));
     }
     return leases;
   }
@@ -312,7 +320,7 @@ export class Worker {
   }
 
   async #claim(types, jobs, wait) {
-    this.#claiming = true;
+    this.#claiming = {};
     try {
       const { rows } = await this.claims.query(sql.claim,
         [types, Math.min(jobs, mostJobs), this.name, `${this.leaseMs} milliseconds`, `${wait} seconds`],
@@ -330,7 +338,7 @@ export class Worker {
       this.#refused = true;
       return [];
     } finally {
-      this.#claiming = false;
+      this.#claiming = null;
     }
   }
 
@@ -567,6 +575,7 @@ export class Worker {
   // One statement for all jobs of the process.  If a row is locked, each job has its own, and later
   // beats leave those that were locked to the end.
   async #heartbeat() {
+    this.#beatAgain = this.#beating;
     if (this.#beating) return;
     this.#beating = true;
     this.#lastBeat = performance.now();
@@ -582,6 +591,7 @@ export class Worker {
       this.log({ event: 'heartbeat_refused', level: 'error', error: error.message });
     } finally {
       this.#beating = false;
+      if (this.#beatAgain) this.#beatSoon();
     }
   }
 
@@ -604,14 +614,20 @@ export class Worker {
       for (const lease of leases) lease.heard(states.get(lease.token), sentAt);
       return true;
     } catch (error) {
-      if (error instanceof Unanswered && !isLost(error.cause)) return false;
-      throw error;
+      if (!(error instanceof Unanswered) || isLost(error.cause)) throw error;
+      this.log({ event: 'call_delayed', level: 'warning', error: error.message });
+      return false;
     }
   }
 
   // A notification: there may be a job, or a cancel of a running one.
   #notified() {
     this.#bell.ring();
+    this.#beatSoon();
+  }
+
+  // Ten heartbeats a second at most.
+  #beatSoon() {
     const delay = Math.max(0, 100 - (performance.now() - this.#lastBeat));
     setTimeout(() => this.#heartbeat(), delay).unref();
   }
