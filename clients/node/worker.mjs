@@ -86,14 +86,16 @@ export class Worker {
     this.settlements = new Settlements(this);
   }
 
-  // Registers the handler of a job type.  With batch > 1 it gets an array of up
+  // Registers the handler of a job type.  With `batch` it gets an array of up
   // to so many jobs and returns an array with a result or an Error for each.  `concurrency` limits
   // the handlers of the type that run at once.
-  handler(type, handler, { batch = 1, concurrency = Infinity } = {}) {
+  handler(type, handler, options = {}) {
+    const { batch = 1, concurrency = Infinity } = options;
+
     if (typeof handler !== 'function') throw new TypeError(`the handler of job type ${type} is no function`);
     if (!Number.isInteger(batch) || batch < 1 || batch > mostJobs) throw new RangeError(`option batch is out of range: ${batch}`);
     if (!(concurrency >= 1)) throw new RangeError(`option concurrency is out of range: ${concurrency}`);
-    this.#handlers.set(type, { handler, batch, concurrency, running: 0 });
+    this.#handlers.set(type, { handler, batch, many: options.batch !== undefined, concurrency, running: 0 });
     return this;
   }
 
@@ -403,7 +405,7 @@ export class Worker {
   }
 
   async #perform(leases, registered, refused) {
-    const { handler, batch } = registered;
+    const { handler, many } = registered;
     const ready = leases.filter((lease) => !refused.has(lease));
     const jobs = ready.map((lease) => lease.job);
     let ends = [];
@@ -414,8 +416,8 @@ export class Worker {
     }
     try {
       if (ready.length > 0) {
-        const value = await handler(batch > 1 ? jobs : jobs[0]);
-        ends = batch > 1 ? value ?? jobs.map(() => undefined) : [value];
+        const value = await handler(many ? jobs : jobs[0]);
+        ends = many ? value ?? jobs.map(() => undefined) : [value];
       }
       if (!Array.isArray(ends) || ends.length !== jobs.length) {
         throw new Permanent(`the batch handler returned no array of ${jobs.length} results`);
@@ -509,17 +511,18 @@ export class Worker {
   }
 
   async #settleError(lease, error) {
+    await lease.reported;
     if (lease.stopReason === 'cancel') {
       const outcome = await this.settlements.fail(lease, 'cancelled', false);
       this.#settled(lease, outcome !== 'lost', 'cancelled');
-    } else if (lease.stopReason === 'shutdown') {
-      await this.#release(lease);
-    } else if (error instanceof LeaseLost) {    // of another job of its batch
-      await this.#release(lease, 'another job of the batch was lost');
     } else if (error instanceof Skip) {
       await this.#settleAs(lease, 'skipped', async () => this.settlements.skip(lease, error.reason, resultText(error.result)));
     } else if (error instanceof Snooze) {
       await this.#settleAs(lease, 'snoozed', async () => this.settlements.snooze(lease, error.delay, error.reason));
+    } else if (lease.stopReason === 'shutdown') {
+      await this.#release(lease);
+    } else if (error instanceof LeaseLost) {    // of another job of its batch
+      await this.#release(lease, 'another job of the batch was lost');
     } else {
       await this.#failed(lease, error);
     }
@@ -544,6 +547,7 @@ export class Worker {
 
   async #release(lease, reason = 'the worker stops') {
     try {
+      await lease.reported;
       this.#settled(lease, await this.settlements.snooze(lease, 0, reason), 'released');
     } catch {
       lease.lose();
