@@ -285,9 +285,11 @@ export class Worker {
       await this.#bell.wait();
       return [];
     }
-    this.#leftOut = new Set(rooms.filter(([, room]) => room <= 0).map(([type]) => type));
+    const leftOut = rooms.filter(([, room]) => room <= 0).map(([type]) => type);
+    this.#leftOut = new Set(leftOut);
     const leases = await this.#claimByRoom(rooms, jobs);
-    if (leases.length === 0) leases.push(...await this.#claim(types, most, this.wait));
+    // A type that has room again has emptied #leftOut: the next round claims it, too.
+    if (leases.length === 0 && !this.#stopping && this.#leftOut.size === leftOut.length) leases.push(...await this.#claim(types, most, this.wait));
     this.#leftOut.clear();
     if (this.#handlers.size === 1) return leases;
     for (const [type, { batch }] of this.#handlers) {
