@@ -60,7 +60,7 @@ export class Job<Payload = any, Data = any> {
   readonly deadline: Date | null;
   /** Aborted with a Stopped when the job is cancelled, lost, or the worker stops. */
   readonly signal: AbortSignal;
-  /** Stores progress (0 to 100) and data for the next attempt; then throws Stopped for a stopped job. */
+  /** Stores progress (0 to 100) and data for the next attempt; throws Stopped if it was stopped. */
   progress(percent: number | null, data?: Data): Promise<void>;
   /** Stores data for the next attempt; then throws Stopped if the job was stopped. */
   checkpoint(data: Data, percent?: number): Promise<void>;

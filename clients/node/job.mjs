@@ -211,7 +211,7 @@ export class Job {
   async #progress(percent, data) {
     const lease = this.#lease;
 
-    // After a cancel or a shutdown, too.  After complete() the caller's transaction may hold the row.
+    // A stopped job's is stored, too.  After complete() the caller's transaction may hold the row.
     if (lease.completed === null && lease.stopReason !== 'lost') {
       const { rows, sentAt } = await lease.worker.call(sql.progress,
         [this.id, this.leaseToken, percent ?? null, json(data), lease.worker.lockMs], [lease], () => lease.completed === null);

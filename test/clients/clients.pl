@@ -510,7 +510,7 @@ sub cancel
 	return stop_worker($worker);
 }
 
-# The notification of a cancel comes while a heartbeat runs that has not seen it: another one follows.
+# The notification of a cancel comes while a heartbeat runs that has not seen it: another follows.
 sub cancel_in_a_heartbeat
 {
 	my $worker = worker(types => 'slow,echo', lease => 3000);
