@@ -7,6 +7,7 @@ import pg from 'pg';
 
 const connectMs = 5_000;
 const closeMs = 1_000;
+const keepAliveMs = 30_000;   // without it the system's, two hours: a listener whose peer has vanished
 
 // SQLSTATEs after which another connection may do better: lost connection, restart, too many
 // connections, standby, cached plan.
@@ -14,6 +15,9 @@ const lost = /^(08|57P|53300|25006|0A000)/;
 // Errors that the same statement may not meet again: serialization, resources, locks, an absent
 // dispatcher, a cancel, errors of the system.
 const passing = /^(40|53|55|57|58|XX)/;
+// Those of the server's own faults are given up after some tries, a second and a half.
+const fault = /^XX/;
+const mostFaults = 6;
 
 // True if the connection is not usable any more.  Errors of the server have a severity.  All
 // others, such as EPIPE, which looks like a SQLSTATE, are errors of the connection, except those of
@@ -137,7 +141,7 @@ class Link {
 
   // `choosy`: a standby will not do.
   async #openOne(dsn, choosy) {
-    const client = new pg.Client({ connectionTimeoutMillis: connectMs, ...clientOptions(dsn) });
+    const client = new pg.Client({ connectionTimeoutMillis: connectMs, keepAliveInitialDelayMillis: keepAliveMs, ...clientOptions(dsn) });
 
     client.on('error', () => {});   // the pending query has the error, too
     client.on('end', () => { if (this.client === client) this.drop(); });
@@ -229,12 +233,13 @@ export class Connection extends Link {
   // `limit`: milliseconds until a connection without an answer counts as lost.  `urgent`: before
   // all that wait.
   async query(statement, values, { again = () => false, limit = 30_000, urgent = false } = {}) {
-    for (let delay = 50; ; delay = Math.min(2 * delay, 1000)) {
+    for (let delay = 50, tries = 1; ; delay = Math.min(2 * delay, 1000), tries++) {
       try {
         return await this.#turn({ statement, values, limit }, urgent);
       } catch (error) {
-        if (!isTransient(error)) throw error;
+        if (!isTransient(error) || (fault.test(error.code) && tries >= mostFaults)) throw error;
         if (this.closed || !again(error)) throw new Unanswered(error);
+        if (!isLost(error)) this.log({ event: 'call_delayed', level: 'warning', error: error.message });
         await (this.paused ?? sleep(delay));
         if (this.closed || !again(error)) throw new Unanswered(error);
       }

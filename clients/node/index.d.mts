@@ -60,9 +60,9 @@ export class Job<Payload = any, Data = any> {
   readonly deadline: Date | null;
   /** Aborted with a Stopped when the job is cancelled, lost, or the worker stops. */
   readonly signal: AbortSignal;
-  /** Stores progress (0 to 100) and data for the next attempt. Throws Stopped for a stopped job. */
+  /** Stores progress (0 to 100) and data for the next attempt; throws Stopped if it was stopped. */
   progress(percent: number | null, data?: Data): Promise<void>;
-  /** Stores data for the next attempt. Throws Stopped if the job was stopped. */
+  /** Stores data for the next attempt; then throws Stopped if the job was stopped. */
   checkpoint(data: Data, percent?: number): Promise<void>;
   /** Adds an event to the job's timeline. */
   log(message: string, options?: { level?: string; type?: string; data?: unknown }): Promise<void>;

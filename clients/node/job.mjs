@@ -98,6 +98,7 @@ export class Lease {
   began = null;       // the time when its handler began
   completed = null;   // Job.complete: false while it runs, then true; null again after an error
   stopReason = null;
+  reported = null;    // a promise: the server has the last progress, or will not get it
   locked = false;     // its last heartbeat met a lock of the row
   #controller = null;   // made when a handler asks for its signal
 
@@ -198,18 +199,24 @@ export class Job {
     return this.#deadline === null ? null : new Date(Number(this.#deadline));
   }
 
-  // Stores progress (0 to 100) and data, which the next attempt gets as progressData.
+  // Stores progress (0 to 100) and data, which the next attempt gets as progressData.  A failure
+  // or a release waits for it.
   progress(percent, data) {
-    return handled(this.#progress(percent, data));
+    const told = this.#progress(percent, data);
+
+    this.#lease.reported = told.catch(() => {});
+    return told;
   }
 
   async #progress(percent, data) {
     const lease = this.#lease;
 
-    this.signal.throwIfAborted();
-    const { rows, sentAt } = await lease.worker.call(sql.progress,
-      [this.id, this.leaseToken, percent ?? null, json(data), lease.worker.lockMs], [lease]);
-    lease.heard(rows[0].state, sentAt);
+    // A stopped job's is stored, too.  After complete() the caller's transaction may hold the row.
+    if (lease.completed === null && lease.stopReason !== 'lost') {
+      const { rows, sentAt } = await lease.worker.call(sql.progress,
+        [this.id, this.leaseToken, percent ?? null, json(data), lease.worker.lockMs], [lease], () => lease.completed === null);
+      lease.heard(rows[0].state, sentAt);
+    }
     this.signal.throwIfAborted();
   }
 

@@ -55,10 +55,10 @@ function storableJson(value) {
 }
 
 // Returns the code of an error, a text or a number, or else its name or that of its class.  The
-// number of a DOMException says less than its name.
+// number of a DOMException says less than its name, and an object is no code.
 export function codeOf(error) {
   const name = error?.name === 'Error' ? error.constructor.name : error?.name;
-  const given = error instanceof DOMException ? null : error?.code;
+  const given = !(error instanceof DOMException) && ['string', 'number'].includes(typeof error?.code) ? error.code : null;
   const code = given ?? (name === 'Error' || error instanceof Failure ? null : name);
 
   // 255 bytes are the most that the server takes.
@@ -141,8 +141,9 @@ export class Settlements {
     }
   }
 
-  // Returns retry, error or lost.
-  async fail(lease, error, retryable = error?.retryable) {
+  // Returns retry, error or lost.  Libraries have errors with such properties, too: only a Failure
+  // decides.
+  async fail(lease, error, retryable = error instanceof Failure ? error.retryable : null) {
     const code = codeOf(error);
     const details = error?.details ?? (error?.stack ? { stack: error.stack } : undefined);
     const tell = (...values) => this.worker.call(sql.fail, [lease.id, lease.token, ...values, this.worker.lockMs], [lease]);
@@ -150,7 +151,7 @@ export class Settlements {
 
     try {
       answer = await tell(storable(error?.message ?? error) || 'unknown error', retryable ?? null, storable(code),
-        interval(error?.retryAfter), storableJson(details));
+        error instanceof Failure ? interval(error.retryAfter) : null, storableJson(details));
     } catch (refused) {
       if (refused instanceof Unanswered) throw refused;
       const message = `${error?.message ?? error} (not all of the error can be stored: ${refused.message})`;

@@ -48,13 +48,15 @@ export class Worker {
   #connections;
   #untilEmpty = false;
   #givingUp = false;        // nothing is repeated any more
-  #claiming = false;
+  #claiming = null;         // the claim that is under way
+  #rounds = 0;              // of claims by room
   #leftOut = new Set();     // types that the waiting claim has not, because they are at their limit
   #answered = false;   // a claim was not refused
   #refused = false;    // the last claim was
   #bell = new Bell();       // there may be jobs, or room for them
   #idle = new Bell();       // a job has left
   #beating = false;
+  #beatAgain = false;       // something asked for a heartbeat while one ran
   #lastBeat = 0;
   #stoppedAt = Infinity;
   #claimEnds;               // a timer
@@ -84,14 +86,16 @@ export class Worker {
     this.settlements = new Settlements(this);
   }
 
-  // Registers the handler of a job type.  With batch > 1 it gets an array of up
+  // Registers the handler of a job type.  With `batch` it gets an array of up
   // to so many jobs and returns an array with a result or an Error for each.  `concurrency` limits
   // the handlers of the type that run at once.
-  handler(type, handler, { batch = 1, concurrency = Infinity } = {}) {
+  handler(type, handler, options = {}) {
+    const { batch = 1, concurrency = Infinity } = options;
+
     if (typeof handler !== 'function') throw new TypeError(`the handler of job type ${type} is no function`);
     if (!Number.isInteger(batch) || batch < 1 || batch > mostJobs) throw new RangeError(`option batch is out of range: ${batch}`);
     if (!(concurrency >= 1)) throw new RangeError(`option concurrency is out of range: ${concurrency}`);
-    this.#handlers.set(type, { handler, batch, concurrency, running: 0 });
+    this.#handlers.set(type, { handler, batch, many: options.batch !== undefined, concurrency, running: 0 });
     return this;
   }
 
@@ -165,12 +169,16 @@ export class Worker {
     this.#claimEnds = setTimeout(() => this.claims.abort(), claimStopMs);
   }
 
-  // Ends a claim that waits; one that has jobs is answered.
-  #cancelClaim() {
+  // Ends a claim that waits; one that has jobs is answered.  A cancel that comes before the server
+  // has begun the claim is lost, so it is repeated.
+  async #cancelClaim() {
     const backend = this.claims.client?.processID;
+    const claim = this.#claiming;
 
     this.#leftOut.clear();
-    if (backend && this.wait > 0) this.calls.query(sql.cancelClaim, [backend], { limit: claimStopMs }).catch(() => this.claims.drop());
+    if (!backend || this.wait === 0) return;
+    await this.calls.query(sql.cancelClaim, [backend], { limit: claimStopMs }).catch(() => this.claims.drop());
+    setTimeout(() => { if (claim !== null && this.#claiming === claim) this.#cancelClaim(); }, 100).unref();
   }
 
   // A statement about leases on the common connection, repeated while one of them lives and the
@@ -277,9 +285,11 @@ export class Worker {
       await this.#bell.wait();
       return [];
     }
-    this.#leftOut = new Set(rooms.filter(([, room]) => room <= 0).map(([type]) => type));
+    const leftOut = rooms.filter(([, room]) => room <= 0).map(([type]) => type);
+    this.#leftOut = new Set(leftOut);
     const leases = await this.#claimByRoom(rooms, jobs);
-    if (leases.length === 0) leases.push(...await this.#claim(types, most, this.wait));
+    // A type that has room again has emptied #leftOut: the next round claims it, too.
+    if (leases.length === 0 && !this.#stopping && this.#leftOut.size === leftOut.length) leases.push(...await this.#claim(types, most, this.wait));
     this.#leftOut.clear();
     if (this.#handlers.size === 1) return leases;
     for (const [type, { batch }] of this.#handlers) {
@@ -290,17 +300,19 @@ export class Worker {
   }
 
   // Claims types with less room each for itself, then the others: a claim of all would give each
-  // only the least room.
+  // only the least room.  Each round begins with another one, because the first may take all.
   async #claimByRoom(rooms, jobs) {
     const ready = rooms.filter(([, room]) => room > 0);
     const narrow = ready.filter(([, room]) => room < jobs);
     const wide = ready.filter(([, room]) => room >= jobs).map(([type]) => type);
+    const turns = [...narrow.map(([type, room]) => [[type], room]), [wide, jobs]].filter(([types]) => types.length > 0);
     const leases = [];
 
     if (narrow.length === 0 || ready.length === 1) return leases;
-    for (const [types, room] of [...narrow.map(([type, room]) => [[type], room]), [wide, jobs]]) {
+    turns.push(...turns.splice(0, this.#rounds++ % turns.length));
+    for (const [types, room] of turns) {
       const most = Math.min(room, jobs - leases.length);
-      if (types.length > 0 && most > 0 && !this.#stopping) leases.push(...await this.#claim(types, most, 0));
+      if (most > 0 && !this.#stopping) leases.push(...await this.#claim(types, most, 0));
     }
     return leases;
   }
@@ -312,7 +324,7 @@ export class Worker {
   }
 
   async #claim(types, jobs, wait) {
-    this.#claiming = true;
+    this.#claiming = {};
     try {
       const { rows } = await this.claims.query(sql.claim,
         [types, Math.min(jobs, mostJobs), this.name, `${this.leaseMs} milliseconds`, `${wait} seconds`],
@@ -330,7 +342,7 @@ export class Worker {
       this.#refused = true;
       return [];
     } finally {
-      this.#claiming = false;
+      this.#claiming = null;
     }
   }
 
@@ -395,7 +407,7 @@ export class Worker {
   }
 
   async #perform(leases, registered, refused) {
-    const { handler, batch } = registered;
+    const { handler, many } = registered;
     const ready = leases.filter((lease) => !refused.has(lease));
     const jobs = ready.map((lease) => lease.job);
     let ends = [];
@@ -406,8 +418,8 @@ export class Worker {
     }
     try {
       if (ready.length > 0) {
-        const value = await handler(batch > 1 ? jobs : jobs[0]);
-        ends = batch > 1 ? value ?? jobs.map(() => undefined) : [value];
+        const value = await handler(many ? jobs : jobs[0]);
+        ends = many ? value ?? jobs.map(() => undefined) : [value];
       }
       if (!Array.isArray(ends) || ends.length !== jobs.length) {
         throw new Permanent(`the batch handler returned no array of ${jobs.length} results`);
@@ -501,17 +513,18 @@ export class Worker {
   }
 
   async #settleError(lease, error) {
+    await lease.reported;
     if (lease.stopReason === 'cancel') {
       const outcome = await this.settlements.fail(lease, 'cancelled', false);
       this.#settled(lease, outcome !== 'lost', 'cancelled');
-    } else if (lease.stopReason === 'shutdown') {
-      await this.#release(lease);
-    } else if (error instanceof LeaseLost) {    // of another job of its batch
-      await this.#release(lease, 'another job of the batch was lost');
     } else if (error instanceof Skip) {
       await this.#settleAs(lease, 'skipped', async () => this.settlements.skip(lease, error.reason, resultText(error.result)));
     } else if (error instanceof Snooze) {
       await this.#settleAs(lease, 'snoozed', async () => this.settlements.snooze(lease, error.delay, error.reason));
+    } else if (lease.stopReason === 'shutdown') {
+      await this.#release(lease);
+    } else if (error instanceof LeaseLost) {    // of another job of its batch
+      await this.#release(lease, 'another job of the batch was lost');
     } else {
       await this.#failed(lease, error);
     }
@@ -536,6 +549,7 @@ export class Worker {
 
   async #release(lease, reason = 'the worker stops') {
     try {
+      await lease.reported;
       this.#settled(lease, await this.settlements.snooze(lease, 0, reason), 'released');
     } catch {
       lease.lose();
@@ -567,6 +581,7 @@ export class Worker {
   // One statement for all jobs of the process.  If a row is locked, each job has its own, and later
   // beats leave those that were locked to the end.
   async #heartbeat() {
+    this.#beatAgain = this.#beating;
     if (this.#beating) return;
     this.#beating = true;
     this.#lastBeat = performance.now();
@@ -582,6 +597,7 @@ export class Worker {
       this.log({ event: 'heartbeat_refused', level: 'error', error: error.message });
     } finally {
       this.#beating = false;
+      if (this.#beatAgain) this.#beatSoon();
     }
   }
 
@@ -604,14 +620,20 @@ export class Worker {
       for (const lease of leases) lease.heard(states.get(lease.token), sentAt);
       return true;
     } catch (error) {
-      if (error instanceof Unanswered && !isLost(error.cause)) return false;
-      throw error;
+      if (!(error instanceof Unanswered) || isLost(error.cause)) throw error;
+      this.log({ event: 'call_delayed', level: 'warning', error: error.message });
+      return false;
     }
   }
 
   // A notification: there may be a job, or a cancel of a running one.
   #notified() {
     this.#bell.ring();
+    this.#beatSoon();
+  }
+
+  // Ten heartbeats a second at most.
+  #beatSoon() {
     const delay = Math.max(0, 100 - (performance.now() - this.#lastBeat));
     setTimeout(() => this.#heartbeat(), delay).unref();
   }

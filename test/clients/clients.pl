@@ -27,7 +27,7 @@ my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
 my %python = map { $_ => 1 } qw(last_progress locks hooks swallows enqueue_many traceparent own batches limits min_batch together);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf locks) } },
+		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together deaf locks single late_ends) } },
 	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(last_progress own together silent forks deaf floods locks) } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
@@ -51,8 +51,10 @@ my @scenarios = (
 	[ 'works batches', \&works_batches, qw(wait pooler) ],
 	[ 'full claim', \&full_claim, 'wait' ],
 	[ 'types take turns', \&types_take_turns, 'wait' ],
+	[ 'batch of one', \&batch_of_one, 'wait' ],
 	[ 'refused result', \&refused_result, 'wait' ],
 	[ 'cancel', \&cancel, @modes ],
+	[ 'cancel in a heartbeat', \&cancel_in_a_heartbeat, 'listen' ],
 	[ 'late listener', \&late_listener, 'listen' ],
 	[ 'silent listener', \&silent_listener, 'listen' ],
 	[ 'listener on a standby', \&listener_on_a_standby, 'listen' ],
@@ -62,6 +64,7 @@ my @scenarios = (
 	[ 'slow handler', \&slow_handler, qw(wait pooler) ],
 	[ 'concurrency of a type', \&concurrency_of_a_type, qw(wait listen) ],
 	[ 'room of other types', \&room_of_other_types, 'wait' ],
+	[ 'room at a claim', \&room_at_a_claim, 'wait' ],
 	[ 'keeps min_batch', \&keeps_min_batch, qw(wait pooler) ],
 	[ 'poison', \&poison, qw(wait pooler) ],
 	[ 'connections', \&connections, @modes ],
@@ -71,6 +74,7 @@ my @scenarios = (
 	[ 'SIGTERM keeps progress', \&sigterm_keeps_progress, 'wait' ],
 	[ 'SIGTERM after a stop', \&sigterm_rude_handler, 'wait' ],
 	[ 'cancel of a rude handler', \&cancel_rude_handler, 'wait' ],
+	[ 'ends after SIGTERM', \&ends_after_sigterm, 'wait' ],
 	[ 'SIGTERM in psql', \&sigterm_in_psql, 'pooler' ],
 	[ 'killed in claim', \&killed_in_claim, 'wait' ],
 	[ 'terminated in claim', \&terminated_in_claim, qw(wait listen) ],
@@ -119,6 +123,9 @@ my %asks = (
 	'claims ahead' => [ 'prefetch', 'it claims no jobs ahead' ],
 	'concurrency of a type' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'room of other types' => [ 'limits', 'it has the concurrency of the worker only' ],
+	'batch of one' => [ 'single', 'its test worker has no such handler' ],
+	'room at a claim' => [ 'limits', 'it has the concurrency of the worker only' ],
+	'ends after SIGTERM' => [ 'late_ends', 'its test worker has no such handler' ],
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
 	'locked rows' => [ 'locks', 'its heartbeats wait for the lock of each row' ],
 	'types take turns' => [ 'psql', 'its claim names all types' ],
@@ -500,6 +507,16 @@ sub types_take_turns
 	return stop_worker($worker);
 }
 
+# A handler with a batch of 1 gets a list, too.
+sub batch_of_one
+{
+	sql(q{SELECT jobq.create_job_type('single')});
+	my $worker = worker(types => 'single');
+
+	ends(enqueue('single', qq({"n": $_})), 'completed', qq(result = '{"n": $_, "of": 1}')) foreach 1, 2;
+	return stop_worker($worker);
+}
+
 sub refused_result
 {
 	sql($_) foreach 'ALTER SYSTEM SET jobq.max_output = 1024', 'SELECT pg_reload_conf()';
@@ -526,6 +543,43 @@ sub cancel
 	return stop_worker($worker);
 }
 
+# The notification of a cancel comes while a heartbeat runs that has not seen it: another follows.
+sub cancel_in_a_heartbeat
+{
+	my $worker = worker(types => 'slow,echo', lease => 3000);
+	my ($id) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+	my $heard = '';
+
+	$holder->query_safe('SELECT pg_advisory_lock(17); LISTEN jobq_slow');
+	sql(<<'END');
+ALTER FUNCTION jobq.heartbeat RENAME TO hidden_heartbeat;
+CREATE FUNCTION jobq.heartbeat(id uuid, lease_token uuid, progress numeric DEFAULT NULL, data jsonb DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 17) LOOP
+    PERFORM pg_sleep(0.02);
+  END LOOP;
+  RETURN 'ok';
+END $$;
+NOTIFY jobq_slow;
+END
+	my $notified = eval {
+		wait_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = '$worker->{name}' AND query ~ 'jobq.heartbeat'
+			AND state = 'active' AND query_start < clock_timestamp() - interval '200 ms'", 'a heartbeat runs, and the next may begin');
+		$holder->query('SELECT 1');
+		sql("SELECT jobq.cancel_job('$id', 'no longer needed')");
+		wait_for(sub { ($heard .= $holder->query('SELECT 1')) =~ /Asynchronous notification/ }, 'the cancel is notified');
+	};
+	sql('DROP FUNCTION jobq.heartbeat(uuid, uuid, numeric, jsonb)');
+	sql('ALTER FUNCTION jobq.hidden_heartbeat RENAME TO heartbeat');
+	$holder->quit;
+	must($notified, 'the notification came in time');
+	wait_log($worker, 'handler_stopped', job_id => $id, reason => 'cancel');
+	ends($id, 'cancelled', 'runs = 1');
+	return stop_worker($worker);
+}
+
 # A worker that cannot listen yet gets no notification; when it listens, it asks.
 sub late_listener
 {
@@ -537,13 +591,7 @@ sub late_listener
 
 	$listener->query_safe('LISTEN jobq_slow');
 	sql("SELECT jobq.cancel_job('$id', 'no longer needed')");
-	for (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		$heard .= $listener->query('SELECT 1');
-		last if $heard =~ /Asynchronous notification/;
-		Time::HiRes::usleep(20_000);
-	}
-	must($heard =~ /Asynchronous notification/, 'the cancel is notified');
+	wait_for(sub { ($heard .= $listener->query('SELECT 1')) =~ /Asynchronous notification/ }, 'the cancel is notified');
 	sql('ALTER FUNCTION jobq.channel_later(text) RENAME TO channel');
 	wait_log($worker, 'handler_stopped', job_id => $id, reason => 'cancel');
 	ends($id, 'cancelled', 'runs = 1');
@@ -663,6 +711,21 @@ sub room_of_other_types
 	must(log_lines($worker, 'job_started', job_type => 'slow') == 1, 'one of the type with the limit runs');
 	open_gate($_) foreach $first, $second;
 	ends($_, 'completed', 'runs = 1') foreach @ids;
+	return stop_worker($worker);
+}
+
+# The type at its limit has room again just when a claim without it begins to wait: the worker does
+# not wait for the end of that, 20 s.
+sub room_at_a_claim
+{
+	my $gate = 'gate' . ++$gates_used;
+
+	open_gate($gate);
+	sql(qq(SELECT count(*) FROM jobq.enqueue_many('$_', array_fill('{"gate": "$gate"}'::jsonb, ARRAY[30])))) foreach 'slow', 'skip';
+	my $start = time;
+	my $worker = worker(types => 'slow,skip,echo', concurrency => 2, slow => 1);
+	wait_empty($_) foreach 'slow', 'skip';
+	must(time - $start < 15, sprintf('no such wait (%.1f s)', time - $start));
 	return stop_worker($worker);
 }
 
@@ -790,6 +853,21 @@ sub sigterm_rude_handler
 	stop_worker($worker);
 	wait_log($worker, 'job_released', job_id => $id);
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1', '!');
+}
+
+# What a handler does between its stop and its end is kept: a checkpoint, a skip, a snooze.
+sub ends_after_sigterm
+{
+	my $worker = worker(types => 'rude', grace => 0.2, concurrency => 3);
+	my ($checkpoint, $skip, $snooze) = my @ids = map { enqueue('rude', qq({"end": "$_"})) } qw(checkpoint skip snooze);
+
+	wait_log($worker, 'job_started', job_id => $_) foreach @ids;
+	stop_worker($worker);
+	ends($checkpoint, 'pending', q(attempts = 0 AND progress_data = '{"step": 1}'));
+	ends($skip, 'skipped', 'runs = 1');
+	ends($snooze, 'pending', q(attempts = 0 AND scheduled_for > now() + '50 min'));
+	wait_log($worker, "job_$_->[0]", job_id => $_->[1]) foreach [ released => $checkpoint ], [ skipped => $skip ], [ snoozed => $snooze ];
+	return;
 }
 
 sub cancel_rude_handler
@@ -1580,16 +1658,19 @@ sub late_commit
 	return stop_worker($worker);
 }
 
-# Progress after the commit of its own completion does not lose the job.
+# Progress after its own completion does not lose the job, and does not wait for the commit.
 sub reports_after_completion
 {
 	my $worker = worker(types => 'swallow,echo');
 	my $gate = 'gate' . ++$gates_used;
 
 	open_gate($gate);
-	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "reported"}));
-	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
-	wait_log($worker, 'job_completed', job_id => $id);
+	foreach ('reported', $client->{name} eq 'node' ? 'reported before' : ())
+	{
+		my $id = enqueue('swallow', qq({"gate": "$gate", "how": "$_"}));
+		ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
+		wait_log($worker, 'job_completed', job_id => $id);
+	}
 	must(log_lines($worker, 'job_lost') == 0, 'no job is lost');
 	echoes();
 	return stop_worker($worker);

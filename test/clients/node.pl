@@ -10,9 +10,11 @@ use Test::More;
 my $top = "$FindBin::Bin/../..";
 
 my ($out, $err) = run_command([ 'node', '--input-type=module', '-e', <<"END" ]);
+import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
+import { Socket, createServer } from 'node:net';
 import pg from '$top/node_modules/pg/lib/index.js';
-import { isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
+import { Connection, Listener, isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
 import { Permanent, Retry, Snooze, Worker, enqueue } from '$top/clients/node/index.mjs';
 import { Settlements, codeOf } from '$top/clients/node/settle.mjs';
 import { interval } from '$top/clients/node/job.mjs';
@@ -69,6 +71,33 @@ const aborted = await fetch('data:,x', { signal: AbortSignal.abort() }).catch((e
 show('codes', [new Error('x'), new NoSuchCity('x'), new Named('x'), Object.assign(new Error('x'), { code: 404 }), Object.assign(new Error('x'), { code: 0 }),
   aborted, new Permanent('x'), new Retry('x', { code: 7 }), Object.assign(new Error('x'), { code: String.fromCharCode(233).repeat(200) }), 'text', null].map(codeOf)
   .map((code) => (code?.length > 100 ? Buffer.from(code).length : code)));
+// Errors that pass are logged; one of the server's own is not met for ever.
+const met = async (code, times) => {
+  const log = [];
+  const link = new Connection('', (entry) => log.push(entry.event), false);
+  let tries = 0;
+
+  link.client = { query: async () => { if (++tries <= times) throw server(code); return {}; } };
+  await link.query({ text: 'SELECT 1' }, [], { again: () => true }).catch((error) => log.push(error.code));
+  show('met', [tries, ...log]);
+};
+await met('40001', 2);
+await met('XX000', 100);
+// A listening connection finds out that the other machine is gone.
+const listening = createServer((socket) => socket.destroy()).listen(0, '127.0.0.1');
+await once(listening, 'listening');
+const setKeepAlive = Socket.prototype.setKeepAlive;
+Socket.prototype.setKeepAlive = function (...given) { show('keepalive', given); return setKeepAlive.apply(this, given); };
+await new Listener('postgresql://127.0.0.1:' + listening.address().port + '/shop', () => {}).open().catch(() => {});
+listening.close();
+// Only a Failure decides about another attempt; a code is a text or a number.
+const told = async (error) => {
+  const worker = { call: async (_, values) => { show('told', [...values.slice(2, 6), values[6]?.length > 100 ? 'stack' : values[6]]); return { rows: [{}] }; } };
+  await new Settlements(worker).fail({}, error).catch((refused) => show('refused', refused.message));
+};
+const foreign = { retryable: false, retryAfter: 5000, code: Object.create(null), details: { n: 1n }, stack: undefined };
+await told(Object.assign(new Error('x'), foreign));
+await told(new Retry('y', { retryAfter: 5, details: [1] }));
 // Node 18 has no toWellFormed.
 delete String.prototype.toWellFormed;
 const asked = { call: async (_, values) => ({ rows: [{ outcome: values[2] }] }) };
@@ -112,6 +141,11 @@ refused "option grace: 30000 seconds are 500 minutes: a number is seconds, not m
 milliseconds [true,true,true,true,true,true]
 seconds [false,false,false,false,false,false,false,false,false,false,false]
 codes [null,"NoSuchCity","ByName","404","0","AbortError",null,"7",254,null,null]
+met [3,"call_delayed","call_delayed"]
+met [6,"call_delayed","call_delayed","call_delayed","call_delayed","call_delayed","XX000"]
+keepalive [true,30000]
+told ["x",null,null,null,null]
+told ["y",true,null,"5 seconds","[1]"]
 stored ["1f600","fffd","fffd","61"]
 END
 # The types name what index.mjs exports, and every module that it needs is in the package.

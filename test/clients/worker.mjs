@@ -71,6 +71,8 @@ const handlers = {
 
   batch: (jobs) => jobs.map((job) => ({ n: job.payload.n, of: jobs.length })),
 
+  single: (jobs) => jobs.map((job) => ({ n: job.payload.n, of: jobs.length })),
+
   poison() {
     process.kill(process.pid, 'SIGKILL');
   },
@@ -151,6 +153,7 @@ const handlers = {
     await client.query('INSERT INTO public.effects (job, token) VALUES ($1, $2)', [job.id, job.leaseToken]);
     await job.complete(client, { own: true });
     if (job.payload.how === 'late') await passed(job.payload.gate);
+    if (job.payload.how === 'reported before') await job.progress(60);
     await client.query(job.payload.how === 'rolled back' ? 'ROLLBACK' : 'COMMIT');
     if (job.payload.how === 'reported') await job.progress(100);
     return { swallowed: true };
@@ -185,6 +188,9 @@ const handlers = {
 
   async rude(job) {
     while (!job.signal.aborted) await sleep(20);
+    if (job.payload.end === 'checkpoint') await job.checkpoint({ step: 1 });
+    if (job.payload.end === 'skip') throw new Skip('not needed');
+    if (job.payload.end === 'snooze') throw new Snooze(3600);
     throw new Error('stopped');
   },
 
@@ -192,7 +198,7 @@ const handlers = {
 };
 
 handlers.other = handlers.mixed;
-const batches = { batch: 10, mixed: 5, other: 5, together: 5 };
+const batches = { batch: 10, single: 1, mixed: 5, other: 5, together: 5 };
 
 async function around(job, run) {
   if (job.payload?.hook === 'raise') throw job.attempts === 1 ? new Error('no span') : 'no span';
@@ -226,7 +232,7 @@ if (process.argv[2] === 'enqueue') {
   });
 
   for (const type of env.JOBQ_TYPES.split(',')) {
-    worker.handler(type, handlers[type], { batch: batches[type] ?? 1, concurrency: type === 'slow' ? seconds('JOBQ_SLOW') : undefined });
+    worker.handler(type, handlers[type], { batch: batches[type], concurrency: type === 'slow' ? seconds('JOBQ_SLOW') : undefined });
   }
   if (env.JOBQ_UNTIL_EMPTY) {
     for (let n = 0; n < Number(env.JOBQ_UNTIL_EMPTY); n++) await worker.runUntilEmpty();
