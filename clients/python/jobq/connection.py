@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 BACK_OFF_FIRST, BACK_OFF_LAST = 0.1, 10.0
 CONNECT = {"client_encoding": "utf8", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 # SQLSTATEs that another try may not meet: classes connection, transaction, resources, state,
-# operator, system, internal error; a server in recovery; a prepared statement whose result has changed, or that is gone: a
-# new connection has none.
+# operator, system, internal error; a server in recovery; a prepared statement whose result has
+# changed, or that is gone: a new connection has none.
 TRANSIENT = ("08", "40", "53", "55", "57", "58", "XX", "25006", "0A000", "26000")
 
 
