@@ -3,7 +3,6 @@
 use strict;
 use warnings;
 
-use Compress::Zlib ();
 use FindBin;
 use PostgreSQL::Test::Utils;
 use ServerTest;
@@ -36,7 +35,7 @@ while (my $path = shift @todo)
 	my ($packed_status, $packed, $packed_headers) = ask($web, 'GET', $path, headers => { 'Accept-Encoding' => 'br, gzip;q=0.5' });
 	is(join('|', $packed_status, map { $packed_headers->{$_} // '' } qw(content-encoding vary cache-control)), '200|gzip|Accept-Encoding|no-cache',
 		"$path: compressed");
-	ok(Compress::Zlib::memGunzip($packed) eq $body, "$path: the same");
+	ok($packed eq $body, "$path: the same");
 	my $tag = $headers->{etag};
 	my ($again, $nothing) = ask($web, 'GET', $path, headers => { 'If-None-Match' => qq("x", $tag) });
 	is("$again|$nothing", '304|', "$path: known to the browser");
