@@ -456,9 +456,7 @@ BEGIN
   kept := jobq_internal._kept_maps(r, keys, steps_before, from_task);
   PERFORM jobq_internal._check_results(r, keys, kept);
   keys := jobq_internal._take_away(r, keys, kept);
-  -- the pause of a retry that was cancelled before it began has ended with that
-  UPDATE jobq.runs j SET phase = 'restarting', failure = NULL, version = r.version, again = keys, paused = false, paused_reason = NULL
-   WHERE j.id = r.id;
+  UPDATE jobq.runs j SET phase = 'restarting', failure = NULL, version = r.version, again = keys WHERE j.id = r.id;
   IF version IS NOT NULL THEN
     PERFORM jobq_internal._check_added(r.id);
   END IF;

@@ -191,7 +191,7 @@ BEGIN
   IF EXISTS (SELECT FROM jobq_internal._requeue(ARRAY[job], max_attempts))
      AND NOT EXISTS (SELECT FROM jobq_internal._take_back_copies(ARRAY[job.id])) THEN
     -- the end of a run that had not begun has ended its pause
-    UPDATE jobq.runs r SET paused = false, paused_reason = NULL WHERE r.id = job.id AND r.version = 0 AND r.paused;
+    UPDATE jobq.runs r SET paused = false, paused_reason = NULL WHERE r.id = job.id AND r.paused;
     RETURN;
   ELSIF EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
     PERFORM jobq_internal._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
