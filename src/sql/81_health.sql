@@ -59,7 +59,7 @@ END $$;
 -- that has some, an index entry each.  With the first of them.
 CREATE FUNCTION jobq_internal._health_recent_dead_letters(sees_all boolean, caller oid, since timestamptz, max_rows int,
                                                           OUT n int8, OUT first timestamptz)
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_sort = off AS $$
   WITH RECURSIVE t(id) AS (
     SELECT min(d.type_id) FROM jobq.dead_letters d
     UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL)
@@ -67,7 +67,7 @@ CREATE FUNCTION jobq_internal._health_recent_dead_letters(sees_all boolean, call
     SELECT d.completed_at FROM t CROSS JOIN LATERAL (SELECT d.completed_at FROM jobq.dead_letters d
       WHERE d.type_id = t.id AND d.completed_at > since
         AND (sees_all OR jobq_internal._sees(caller, d.tenant, d.type_id, d.enqueued_by))
-      ORDER BY d.completed_at DESC, d.id DESC LIMIT max_rows) d  -- the order of the type's index
+      ORDER BY d.completed_at DESC, d.id DESC LIMIT max_rows) d  -- the order of the type's index, not of that by time
     LIMIT max_rows) r
 $$;
 
@@ -75,7 +75,7 @@ $$;
 -- parents of edges; if there are more parents, also among the 1,000 newest dead
 -- letters.
 CREATE FUNCTION jobq_internal._health_holding(sees_all boolean, caller oid) RETURNS SETOF uuid
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_sort = off AS $$
   WITH RECURSIVE parent(id, n) AS (
     SELECT (SELECT e.parent_id FROM jobq.dependencies e ORDER BY e.parent_id LIMIT 1), 1
     UNION ALL SELECT (SELECT e.parent_id FROM jobq.dependencies e WHERE e.parent_id > p.id ORDER BY e.parent_id LIMIT 1), p.n + 1
