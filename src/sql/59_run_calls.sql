@@ -101,7 +101,7 @@ CREATE FUNCTION jobq_internal._resume_run(run uuid) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM FROM jobq.runs j WHERE j.id = run FOR UPDATE;
-  UPDATE jobq.runs j SET paused = false, paused_reason = NULL WHERE j.id = run AND j.paused;
+  UPDATE jobq.runs j SET paused = false, paused_reason = NULL WHERE j.id = run AND j.paused AND jobq_internal._lives(j);
   IF NOT FOUND THEN
     RETURN false;
   END IF;
@@ -770,7 +770,7 @@ SELECT j.id, j.job_type AS workflow, r.version, j.status,
        (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}') FROM
           (SELECT t.status, count(*) AS n FROM jobq.jobs t WHERE t.workflow_id = j.id GROUP BY t.status) c) AS tasks,
        j.priority, coalesce(nullif(r.position, 'infinity'), j.scheduled_for) AS position, j.payload, j.result, j.error_code, j.error_msg, j.tenant,
-       r.paused_reason, j.scheduled_for, r.deadline, j.created_at, j.started_at, j.completed_at, j.updated_at
+       CASE WHEN j.completed_at IS NULL THEN r.paused_reason END AS paused_reason, j.scheduled_for, r.deadline, j.created_at, j.started_at, j.completed_at, j.updated_at
   FROM (SELECT b.id, b.type_id, b.version, b.version AS number, 0 AS runs, b.paused_reason, b.deadline, NULL::timestamptz AS position FROM jobq.runs b
          UNION ALL
         SELECT q.id, q.type_id, NULL::int, 1, q.runs, (SELECT b.paused_reason FROM jobq.runs b WHERE b.id = q.id), NULL::timestamptz, q.position FROM jobq.queue q) r

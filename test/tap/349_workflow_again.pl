@@ -88,6 +88,7 @@ one("SELECT jobq.retry_workflow('$run')");
 is(one("SELECT jobq.pause_workflow('$run', 'first'), jobq.pause_workflow('$run', 'again')"), 't|f', 'a run whose retry waits is paused, once');
 one("SELECT jobq.cancel_job('$run')");
 is(one("SELECT jobq.pause_workflow('$run', 'late')"), 'f', 'not when that is cancelled');
+is(one("SELECT jobq.resume_workflow('$run'), (SELECT paused_reason IS NULL FROM jobq.workflow_runs WHERE id = '$run')"), 'f|t', 'which ends the pause');
 is(one("SELECT jobq.retry_workflow('$run')"), 't', 'the next retry');
 is(one("SELECT paused FROM jobq.runs WHERE id = '$run'"), 'f', 'is not paused');
 is(one("SELECT jobq.pause_workflow('$run', 'why')"), 't', 'until it is paused again');
