@@ -128,7 +128,7 @@ SELECT jobq_internal._protect_partition('jobq.artifacts_default', 'jobq.artifact
 ALTER TABLE jobq.runs ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.run_timers ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.dependencies ENABLE ROW LEVEL SECURITY;
-CREATE POLICY readers ON jobq.runs FOR SELECT USING (EXISTS (SELECT FROM jobq.jobs j WHERE j.id = runs.id));
+CREATE POLICY readers ON jobq.runs FOR SELECT USING (EXISTS (SELECT FROM jobq.jobs j WHERE j.id = runs.id OFFSET 0));
 
 CREATE TRIGGER fixed BEFORE UPDATE OR DELETE ON jobq.audit
   FOR EACH ROW EXECUTE FUNCTION jobq_internal._refuse_audit_change();
