@@ -180,8 +180,11 @@ sub replace_some
 		my $job = $jobs[$n];
 		my %other = (parents => random_parents($n), rule => pick(qw(success done any failed)), ends => $job->{kind} eq 'stays' ? 'cancelled' : random_end('stopped'));
 
-		@$job{ keys %other } = values %other
-		  if one(sprintf "SELECT replace_waiting(%d, %d, %s, '%s', '%s')", $graph, $n, sql_array(@{ $other{parents} }), $other{rule}, $other{ends}) eq 't';
+		next if one(sprintf "SELECT replace_waiting(%d, %d, %s, '%s', '%s')", $graph, $n, sql_array(@{ $other{parents} }), $other{rule}, $other{ends}) ne 't';
+		@$job{ keys %other } = values %other;
+		# a retried one no more counts as dead
+		$job->{completed} = { map { $_ => 1 } split /\n/, one("SELECT p.n FROM node n JOIN node p ON p.graph = $graph AND p.n = ANY (n.parents) JOIN jobq.history h ON h.id = p.id
+		  WHERE n.graph = $graph AND n.n = $n AND h.status = 'completed'") };
 	}
 	return;
 }
@@ -216,7 +219,7 @@ foreach my $graph (1 .. $graphs)
 	}
 	foreach my $n (0 .. $#jobs)
 	{
-		my $ends = status_in_model($jobs[$n], map { $model[$_] } @{ $jobs[$n]{parents} });
+		my $ends = status_in_model($jobs[$n], map { $jobs[$n]{completed}{$_} ? 'completed' : $model[$_] } @{ $jobs[$n]{parents} });
 		my $status = one("SELECT coalesce(min(j.status::text), 'dead') FROM node n LEFT JOIN jobq.jobs j USING (id) WHERE graph = $graph AND n = $n");
 		my $wanted = $ends eq 'retried' ? 'completed' : $ends;
 
