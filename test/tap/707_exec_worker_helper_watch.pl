@@ -125,7 +125,8 @@ kill 'STOP', @still;
 select undef, undef, undef, 8;	# longer than shutdown_grace and the two seconds that the helper may take
 my $looks = looks();
 kill 'CONT', $worker;
-select undef, undef, undef, 0.01 until looks() > $looks;	# the helper continues later, but before the worker has waited so long
+# the helper continues later, but before the worker has waited so long
+select undef, undef, undef, 0.01 until looks() > $looks;
 kill 'CONT', @still;
 ok(wait_gone(@first), 'remaining tools are killed');
 tool('stubborn.gate', '');

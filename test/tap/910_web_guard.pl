@@ -129,9 +129,9 @@ is($again, '200', 'after one was closed the next is served');
 # ---------- slow clients ----------
 
 # 960 clients that send slowly or do not read, 60 of an address, leave the answers to others as
-# they are: 50 ms are usual, or what an answer takes without them.  In a full run 1,000 of each kind do so, too, one kind after the
-# other, since 1,024 connections are allowed.  Headers may take 10 s: where a machine stood still
-# another try counts.
+# they are: 50 ms are usual, or what an answer takes without them.  In a full run 1,000 of each
+# kind do so, too, one kind after the other, since 1,024 connections are allowed.  Headers may
+# take 10 s: where a machine stood still another try counts.
 my @slow_parts = ("GET /livez HTTP/1.1\r\nX-", "${post}Content-Length: 100\r\n\r\n{", "GET /assets/vendor/uplot.js HTTP/1.1\r\nHost: a\r\n\r\n" x 100);
 
 sub slow_client
