@@ -270,6 +270,8 @@ wait_for_sql($node, $maintenance, 'maintenance still waits');
 kill_process((jobq_pids($node, 'maintenance'))[0], 'maintenance');
 open_gate('maintenance');
 is(fate($kept), 'completed 1', 'the job has had one attempt');
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') WHERE now() + interval '3 years' >= low AND now() + interval '3 years' < high)},
+	'the next one makes the partition');
 is(restarts(), 5, 'the server has restarted as often as we killed something');
 
 # ---------- exit codes ----------

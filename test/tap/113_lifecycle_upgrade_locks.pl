@@ -55,14 +55,14 @@ $node->restart;
 
 # ---------- sessions that lock tables ----------
 
-my %said;
+my (%said, %run);
 
 sub start
 {
 	my ($name, $sql) = @_;
 
 	$said{$name} = '';
-	return IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('first') . " application_name=$name", '-c', $sql ],
+	return $run{$name} = IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('first') . " application_name=$name", '-c', $sql ],
 		'<', \undef, '>', \my $out, '2>', \$said{$name});
 }
 
@@ -70,10 +70,16 @@ sub start
 sub stand
 {
 	my ($what, @names) = @_;
-	my $list = join ', ', map { "'$_'" } @names;
 
-	return wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name IN ($list) AND wait_event_type IS DISTINCT FROM 'Lock')",
-		$what);
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$_->pumpable && $_->pump_nb foreach @run{@names};
+		my %waits = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', q{SELECT application_name FROM pg_stat_activity WHERE wait_event_type = 'Lock'});
+
+		return pass($what) unless grep { !$waits{$_} && $run{$_}->pumpable } @names;
+		select undef, undef, undef, 0.1;
+	}
+	return fail($what);
 }
 
 my $holder = $node->background_psql('first');

@@ -19,6 +19,8 @@ sub sql { return $node->safe_psql('postgres', $_[0]) }
 my $types = <<'END';
 CREATE EXTENSION jobq;
 CREATE TABLE ledger (job_type text, who text);
+CREATE TABLE marks ();
+GRANT SELECT ON marks TO PUBLIC;
 GRANT INSERT ON ledger TO PUBLIC;
 CREATE FUNCTION note(p jsonb) RETURNS void LANGUAGE sql AS
   'INSERT INTO public.ledger SELECT (jobq.current_job()).job_type, current_user';
@@ -31,7 +33,8 @@ SET ROLE definer;
 SELECT jobq.create_job_type('own', 'note(jsonb)', max_attempts => 1, options => '{"on_complete": "hook"}');
 SELECT jobq.create_job_type('hook', 'note(jsonb)', max_attempts => 1);
 SELECT jobq.create_job_type('other', 'note(jsonb)', max_attempts => 1, run_as => 'runner');
-SELECT jobq.create_signal('super', 'SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user', '1s');
+SELECT jobq.create_signal('super', 'SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user', '1s'),
+  jobq.create_signal('beside', 'SELECT count(*) = 1 FROM public.marks', '1s');
 SET ROLE toolsmith;
 SELECT jobq.create_job_type('tool', command => '{/bin/true}', max_attempts => 1, options => '{"output": "none"}');
 END
@@ -61,9 +64,13 @@ is(sql(q{BEGIN; SELECT (jobq.run_inline(jobq.enqueue('other', delay => '1h'))).s
 	"completed\nwas_runner", 'run_inline, too');
 wait_for_sql($node, q{SELECT array_agg(DISTINCT owner || ' ' || run_as ORDER BY owner || ' ' || run_as) =
   '{was_definer was_definer,was_definer was_runner,was_toolsmith was_toolsmith}' FROM jobq.job_types}, 'the stored names follow');
-wait_for_sql($node, q{SELECT definer = 'was_definer' FROM jobq.signals}, 'also of a signal');
-my $checked = sql(q{SELECT count(*) FROM jobq.signals WHERE active});
-is($checked, 0, 'its condition is not run as the superuser');
+wait_for_sql($node, q{SELECT bool_and(definer = 'was_definer') FROM jobq.signals}, 'also of a signal');
+foreach (1, 2)
+{
+	sql('INSERT INTO marks DEFAULT VALUES');
+	wait_for_sql($node, "SELECT active = ($_ = 1) FROM jobq.signals WHERE name = 'beside'", "conditions are run, $_");
+}
+is(sql(q{SELECT count(*) FROM jobq.signals WHERE active}), 0, 'its condition is not run as the superuser');
 sql('ALTER ROLE definer NOSUPERUSER; GRANT EXECUTE ON FUNCTION jobq.alter_job_type TO definer');
 sqlstate_is($node, 'postgres', q{SET ROLE definer; SELECT jobq.alter_job_type('own', max_attempts => 2)}, '42501', 'a role of the old name does not own the type');
 sqlstate_is($node, 'postgres', q{SET ROLE was_definer; SELECT jobq.alter_job_type('own', max_attempts => 1)}, '00000', 'the renamed one does');

@@ -208,7 +208,7 @@ is(paused($other, 'copied'), 'healthy', 'now it has its own identity');
 # ---------- rewriting the home row ----------
 
 $node->safe_psql('source', q{INSERT INTO gate VALUES ('stop'), ('open')});
-$load->finish;
+ok($load->finish, 'the load has gone on until now');
 ok($node->poll_query_until('source', q{SELECT count(*) = 0 FROM jobq.jobs WHERE job_type <> 'paused' AND status IN ('pending', 'running')
   AND scheduled_for < now()}), 'the source drains');
 foreach my $how ('VACUUM FREEZE', 'VACUUM FULL', 'VACUUM (FULL, FREEZE)')

@@ -38,7 +38,7 @@ SELECT jobq.create_job_type('alarm', 'waits(jsonb)');
 SELECT jobq.create_job_type('plain', 'waits(jsonb)', max_attempts => 1);
 SELECT jobq.create_job_type('critical', 'waits(jsonb)', max_attempts => 1, critical => true, options => '{"log_fields": ["order", "who", "absent"]}');
 SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sh', '-c', $$
-  i=0; while [ $i -lt 30 ]; do echo "{\"progress\": $i}" >&3; i=$((i + 1)); sleep 0.1; done
+  echo heard >&2; i=0; while [ $i -lt 30 ]; do echo "{\"progress\": $i}" >&3; i=$((i + 1)); sleep 0.1; done
   echo '{"log": "said"}' >&3; [ "$JOBQ_ATTEMPT" = 1 ] && sleep 600; echo 1 $$], backoff_base => '0',
   options => '{"events": "all", "log_stderr": "log", "log_fields": ["order"]}');
 END
@@ -137,19 +137,20 @@ pass('others are named in the log');
 ok($node->poll_query_until('postgres', "SELECT count(*) = 2 FROM jobq.jobs j JOIN jobq.alerts a ON a.job_id = j.parent_id
 	WHERE j.job_type = 'alarm' AND j.payload = to_jsonb(a) AND j.status = 'completed' AND a.job_id IN ('$critical', '$plain')"),
 	'each has a job with the row as payload');
-like(slurp_file($node->logfile), qr/jobq exec worker\S* LOG:  job $tool of type "tool"|database system/, 'lines of stderr are forwarded');
+like(slurp_file($node->logfile), qr{jobq exec worker\S* LOG:  job $tool of type "tool": heard}, 'lines of stderr are forwarded');
 
 # ---------- listeners ----------
 
 my $listener = $node->background_psql('postgres');
 $listener->query_safe('LISTEN jobq_events; LISTEN jobq_alerts');
+my %notified;	# all of each channel
 # The number of notifications of a channel since the last call.
 sub heard
 {
 	my $out = $listener->query('SELECT 1');
 	my %n = (jobq_events => 0, jobq_alerts => 0);
 
-	$n{$1}++ while $out =~ /Asynchronous notification "(\w+)" received/g;
+	$n{$1}++, $notified{$1}++ while $out =~ /Asynchronous notification "(\w+)" received/g;
 	return \%n;
 }
 
@@ -170,7 +171,9 @@ enqueue('plain', '{"fail": "a"}');
 hear_of('jobq_alerts', 'an alert is notified of');
 is(scalar_of('SHOW jobq.notify_events'), 'off', 'events are not, by default');
 wait_status($node, 'postgres', enqueue('all'), 'completed');
-is(heard()->{jobq_events}, 0, 'no notification is sent');
+enqueue('plain', '{"fail": "b"}');
+hear_of('jobq_alerts', 'a later alert is');
+is($notified{jobq_events}, undef, 'no event was notified before it');
 $node->append_conf('postgresql.conf', 'jobq.notify_events = on');
 $node->reload;
 $node->poll_query_until('postgres', q{SELECT current_setting('jobq.notify_events') = 'on'});
@@ -229,11 +232,11 @@ heard();
 enqueue('all', '{"gate": "standby"}');
 wait_status($node, 'postgres', scalar_of(q{SELECT id FROM jobq.jobs WHERE status = 'running' OR status = 'pending' LIMIT 1}), 'running',
 	'the dispatcher hands out');
-is(scalar_of(q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'and answers');
-is(heard()->{jobq_events}, 0, 'it has not notified anybody');
 scalar_of(q{INSERT INTO gate VALUES ('standby')});
 ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'workers'->>'message' LIKE '% at commit for a synchronous standby that is not there%'}),
 	'health() says what the workers wait for');
+is(scalar_of(q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'and the dispatcher answers');
+is(heard()->{jobq_events}, 0, 'it has not notified anybody');
 $node->append_conf('postgresql.conf', "synchronous_standby_names = ''");
 $node->reload;
 $stuck->finish;

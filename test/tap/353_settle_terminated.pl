@@ -8,7 +8,7 @@ use warnings;
 use ServerTest;
 use Test::More;
 
-my $node = jobq_server('terminated', 'jobq.max_sql_workers = 3');
+my $node = jobq_server('terminated', 'jobq.max_sql_workers = 3', "jobq.sweep_interval = '1h'");
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;

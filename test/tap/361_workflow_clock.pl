@@ -70,10 +70,10 @@ sub effects_of { my (%run) = @_; return one("SELECT count(*), count(DISTINCT run
 # ---------- forward ----------
 
 my %run = waiting_runs();
-step_clock(3590);
+step_clock(3540);
 is_up_to_date('the clock is set forward, not far enough');
 is(one("SELECT count(*) FROM jobq.jobs WHERE id IN ('" . join("','", @run{qw(sleep late event short pull)}) . "') AND status = 'running'"), '5', 'all runs wait');
-step_clock(30);
+step_clock(80);
 my $seconds = seconds_of
 {
 	run_is($run{$_}, 'completed', "past its time: $_") foreach qw(sleep late event);

@@ -31,7 +31,7 @@ sub seconds_used
 workflow('plain', '[{"key": "a", "job_type": "act"}, {"key": "b", "job_type": "act", "after": ["a"]}]');
 workflow('fails', '[{"key": "a", "job_type": "act", "payload": {"end": "fail"}}, {"key": "b", "job_type": "act", "after": ["a"]}]');
 workflow('late', '[{"key": "d", "delay": "4 s"}, {"key": "b", "job_type": "act", "after": ["d"]}]');
-workflow('event', '[{"key": "e", "event": "go", "timeout": "1 s"}]');
+workflow('event', '[{"key": "e", "event": "go", "timeout": "5 s"}]');
 workflow('row', '[{"key": "a", "job_type": "pulled"}, {"key": "b", "job_type": "act", "after": ["a"]}]');
 workflow('first', '[{"key": "e", "event": "go"}]');
 
@@ -40,12 +40,12 @@ workflow('first', '[{"key": "e", "event": "go"}]');
 sub others_go_on
 {
 	my ($what, $bound) = @_;
-	my $late = start_run('late');
 
 	run_is(start_run('plain'), 'completed', "$what: another run ends");
 	run_is(start_run('fails'), 'error', "$what: another run fails");
 	my $after = one(q{WITH p AS (SELECT jobq.enqueue('act') AS id) SELECT jobq.enqueue('act', after => ARRAY[id]) FROM p});
 	is(ended($after), 'completed', "$what: a job that waits for another one runs");
+	my $late = start_run('late');
 	my ($began, $tries, $used) = (time, rollbacks(), seconds_used());
 	run_is($late, 'completed', "$what: a delay ends");
 	my $seconds = time - $began;
@@ -117,13 +117,13 @@ let_go('a task of a run that ends', 'error', $ends);
 # ---------- timers ----------
 
 # The deadline of a run, the time limit of an event.
-my $run = start_run('row', '{}', q{timeout => '1 s'});
+my $run = start_run('row', '{}', q{timeout => '5 s'});
 my @claim = claim_one();
 my $event = start_run('event');
 wait_for_sql($node, "SELECT after_state = 4 FROM jobq.queue WHERE workflow_id = '$event'", 'a run waits for its event');
 hold("SELECT jobq.pause_workflow('$run'); SELECT FROM jobq.queue WHERE workflow_id = '$event' FOR UPDATE");
 wait_for_sql($node, "SELECT count(*) = 2 FROM jobq.runs r LEFT JOIN jobq.queue q ON q.workflow_id = r.id WHERE r.id IN ('$run', '$event')"
-	  . ' AND coalesce(q.started_at, now()) < clock_timestamp() - interval \'1 s\' AND q.task_key <> \'b\'', 'timers are due');
+	  . ' AND coalesce(q.started_at, now()) < clock_timestamp() - interval \'5 s\' AND q.task_key <> \'b\'', 'timers are due');
 others_go_on('timers', 25);
 let_go('timers', 'error', $event);
 wait_for_sql($node, "SELECT cancel_requested FROM jobq.queue WHERE id = '$claim[0]'", 'the deadline is heard of');

@@ -158,7 +158,8 @@ sub hold
 {
 	one(q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
 	one(q{SELECT pg_reload_conf()});
-	return wait_for_sql($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}, 'commits wait for a standby');
+	wait_for_sql($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}, 'commits wait for a standby');
+	return one('CHECKPOINT');    # once the checkpointer has read the setting
 }
 
 sub let_go

@@ -49,7 +49,7 @@ run_is($run, 'cancelled', 'cancel of a run with a map');
 
 # ---------- deadline ----------
 
-$run = start_run('two', '{}', q{timeout => '1s'});
+$run = start_run('two', '{}', q{timeout => '5s'});
 ($id, $token) = claim_one();
 wait_for_sql($node, "SELECT cancel_requested FROM jobq.queue WHERE id = '$id'", 'a task is told of the deadline');
 one("SELECT jobq.fail('$id', '$token', 'stopped')");
@@ -57,7 +57,7 @@ run_is($run, 'error', 'the run is a dead letter');
 is(one("SELECT error_code FROM jobq.jobs WHERE id = '$run'"), 'timeout', 'error_code');
 is(one("SELECT jobq.retry_workflow('$run')"), 't', 'it is retried');
 ($id, $token) = claim_one();
-is(one("SELECT deadline > now() - interval '1s' AND phase = 'running' FROM jobq.runs WHERE id = '$run'"), 't', 'with a new deadline');
+is(one("SELECT deadline > now() AND phase = 'running' FROM jobq.runs WHERE id = '$run'"), 't', 'with a new deadline');
 complete_one($id, $token);
 run_is($run, 'completed');
 
@@ -309,6 +309,7 @@ run_is($_, 'completed') foreach @runs;
 workflow('narrow', '[{"key": "a", "job_type": "pulled"}]', q{options => '{"max_concurrent": 1}'});
 @runs = map { start_run('narrow') } 1 .. 2;
 ($id, $token) = claim_one();
+wait_for_sql($node, "SELECT jobq.why('$runs[1]')::text ~ '\"limit\"'", 'another run waits for the limit');
 is(one("SELECT string_agg(status::text, ' ' ORDER BY id) FROM jobq.queue WHERE id IN ('$runs[0]', '$runs[1]')"), 'running pending', 'max_concurrent counts running runs');
 complete_one($id, $token);
 ($id, $token) = claim_one();
@@ -338,8 +339,10 @@ one(q{SELECT jobq.pause_job_type('act'), jobq.enqueue('act', concurrency_key => 
 is(one("SELECT count(DISTINCT key_hash) FROM jobq.queue WHERE concurrency_key = 'z'"), '2', 'another than a job of the same key');
 one(q{CREATE TABLE hashes AS SELECT id, key_hash FROM jobq.queue WHERE concurrency_key = 'z'; UPDATE jobq.queue SET priority = 1 WHERE concurrency_key = 'z'});
 is(one('SELECT bool_and(q.key_hash = h.key_hash) FROM hashes h JOIN jobq.queue q USING (id)'), 't', 'the trigger keeps them');
-one("SELECT jobq.cancel_job('$plain'), jobq.retry_job('$plain'), jobq.resume_job_type('keyed'), jobq.resume_job_type('act')");
-is(one("SELECT q.key_hash = h.key_hash FROM hashes h LEFT JOIN jobq.queue q USING (id) WHERE id = '$plain'") =~ /^t?$/, 1, 'and so does a retry');
+one("SELECT jobq.cancel_job('$plain')");
+one("SELECT jobq.retry_job('$plain')");
+is(one("SELECT q.key_hash = h.key_hash FROM hashes h JOIN jobq.queue q USING (id) WHERE id = '$plain'"), 't', 'and so does a retry');
+one(q{SELECT jobq.resume_job_type('keyed'), jobq.resume_job_type('act')});
 run_is($plain, 'completed');
 
 # A limit and a key that a run shares with its tasks, and a key that it shares with runs among them.
@@ -347,8 +350,8 @@ one(q{SELECT jobq.set_limit('one', max_concurrent => 1, rate_limit => 100), jobq
 workflow('limited_run', '[{"key": "a", "job_type": "limited"}, {"key": "p", "job_type": "pulled", "after": ["a"]}]', q{options => '{"limits": ["one"]}'});
 @runs = map { start_run('limited_run') } 1 .. 2;
 ($id, $token) = claim_one();
-is(one("SELECT string_agg(status::text, ' ' ORDER BY id) FROM jobq.queue WHERE id IN ('$runs[0]', '$runs[1]')"), 'running pending', 'a shared limit counts runs');
-is(ended(one(q{SELECT jobq.enqueue('limited')})), 'completed', 'and jobs by themselves');
+is(ended(one(q{SELECT jobq.enqueue('limited')})), 'completed', 'a shared limit counts jobs by themselves');
+is(one("SELECT string_agg(status::text, ' ' ORDER BY id) FROM jobq.queue WHERE id IN ('$runs[0]', '$runs[1]')"), 'running pending', 'and runs');
 complete_one($id, $token);
 complete_one((claim_one())[0, 1]);
 run_is($_, 'completed', 'a task does not wait for the shared limit of its run') foreach @runs;

@@ -108,7 +108,7 @@ is(one("SELECT error_code FROM jobq.jobs WHERE workflow_id = '$run'"), 'timeout'
 
 # ---------- pauses ----------
 
-workflow('paused', '[{"key": "d", "delay": "1 s"}, {"key": "z", "job_type": "act", "after": ["d"]}]', q{options => '{"timeout": "8 s"}'});
+workflow('paused', '[{"key": "d", "delay": "4 s"}, {"key": "z", "job_type": "act", "after": ["d"]}]', q{options => '{"timeout": "12 s"}'});
 $run = start_run('paused');
 parked($run, 'd');
 is(one("SELECT jobq.pause_workflow('$run')"), 't', 'a run is paused');
@@ -121,7 +121,7 @@ is(tasks_of($run), 'd:completed z:cancelled', 'the task that waited is cancelled
 # ---------- deadlines and compensations ----------
 
 workflow('undoes', '[{"key": "a", "job_type": "act", "compensate": {"job_type": "act", "payload": {"id": {"$": "$.run.id"}}}}, {"key": "e", "event": "never", "after": ["a"]}]',
-	q{on_failure => 'compensate', options => '{"timeout": "1 s"}'});
+	q{on_failure => 'compensate', options => '{"timeout": "4 s"}'});
 $run = tasks_are('undoes', '{}', 'error', 'a:completed a.undo:completed e:cancelled', 'a deadline is a failure: the run is compensated');
 is(one("SELECT error_code FROM jobq.jobs WHERE id = '$run'"), 'timeout', 'its error code stays');
 is(one("SELECT payload ->> 'id' = '$run' FROM ran WHERE run = '$run' AND key = 'a.undo'"), 't', 'the payload of the compensation');

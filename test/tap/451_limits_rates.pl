@@ -29,6 +29,8 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 sub all_done { return wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', $_[0]); }
 
+sub handed_out { return sql('SELECT handed_out FROM jobq.stat_dispatcher'); }
+
 sub spread { return sql("SELECT extract(epoch FROM max(started_at) - min(started_at)) FROM jobq.jobs WHERE job_type = '$_[0]'"); }
 
 # Waits until so many jobs of these types have started; no more do.  For a window that does not end.
@@ -97,33 +99,35 @@ sql("SELECT jobq.enqueue('a') FROM generate_series(1, 5)");
 all_done('starts within the hour, whatever the time they took before');
 sql('DELETE FROM jobq.history');
 sql("SELECT jobq.set_limit('api', rate_limit => 3, rate_window => '1h')");
+my $handed = handed_out();
 sql("SELECT jobq.enqueue('a') FROM generate_series(1, 20)");
 sql('SELECT jobq.health()') for 1 .. 2;
-is(sql('SELECT count(*) FROM jobq.history'), 0, 'a narrower rate counts at once, with earlier starts');
+is(handed_out(), $handed, 'a narrower rate counts at once, with earlier starts');
 sql("SELECT jobq.set_limit('api')");
 all_done('without one the rest runs');
 sql('DELETE FROM jobq.history');
 
 # ---------- attempts count, jobs that did not start don't ----------
 
+$handed = handed_out();
 sql(<<'END');
 SELECT jobq.create_job_type('retries', 'naps(jsonb)', rate_limit => 4, rate_window => '1h', backoff_base => '0', options => '{"events": "all"}');
 SELECT jobq.enqueue('retries', '{"fail": 1}') FROM generate_series(1, 4);
 END
 wait_for_sql($node, "SELECT count(*) = 4 FROM jobq.jobs WHERE status = 'retry'", 'four attempts fail');
 sql('SELECT jobq.health()') for 1 .. 2;
-is(sql("SELECT count(*) || ' ' || sum(runs) FROM jobq.jobs WHERE job_type = 'retries' AND status = 'retry'"), '4 4', 'and no other begins');
+is(handed_out() - $handed, 4, 'and no other begins');
 
 restart_dispatcher($node);
-is(sql("SELECT sum(runs) FROM jobq.jobs WHERE job_type = 'retries'"), 4, 'nor after the dispatcher died');
+is(handed_out() - $handed, 4, 'nor after the dispatcher died');
 $node->restart;
 wait_dispatcher($node, 'postgres', 'the dispatcher after a restart');
 sql('SELECT jobq.health()') for 1 .. 2;
-is(sql("SELECT sum(runs) FROM jobq.jobs WHERE job_type = 'retries'"), 4, 'nor after a restart of the server');
+is(handed_out() - $handed, 4, 'nor after a restart of the server');
 sql("SELECT jobq.alter_job_type('retries', rate_limit => 6)");
 wait_for_sql($node, "SELECT sum(runs) = 6 FROM jobq.jobs WHERE job_type = 'retries'", 'two more with a higher limit');
 sql('SELECT jobq.health()') for 1 .. 2;
-is(sql("SELECT sum(runs) FROM jobq.jobs WHERE job_type = 'retries'"), 6, 'and no third');
+is(handed_out() - $handed, 6, 'and no third');
 sql("SELECT jobq.drop_job_type('retries', true)");
 sql('DELETE FROM jobq.history');
 
@@ -168,7 +172,7 @@ sql('DELETE FROM jobq.history');
 # ---------- while processes are killed ----------
 
 sql("SELECT jobq.alter_job_type('r', rate_limit => 10, rate_window => '300ms')");
-sql("SELECT jobq.enqueue_many('r', array_fill('{\"seconds\": 0.001}'::jsonb, ARRAY[150]))");
+sql("SELECT jobq.enqueue_many('r', array_fill('{\"seconds\": 0.001}'::jsonb, ARRAY[250]))");
 for my $n (1 .. 6)
 {
 	my $done = 20 * $n;
@@ -181,7 +185,7 @@ for my $n (1 .. 6)
 }
 all_done('all the same all are done');
 cmp_ok(sql("SELECT most('{r}', '300ms')"), '<=', 10, 'and no window had more starts');
-is(sql("SELECT count(*) FROM jobq.history WHERE status = 'completed'"), 150, '!each once');
+is(sql("SELECT count(*) FROM jobq.history WHERE status = 'completed'"), 250, '!each once');
 
 # ---------- a limit that is lowered with starts in an open claim, and raised again ----------
 
@@ -193,7 +197,7 @@ sql("SELECT jobq.alter_job_type('claimed', rate_limit => 1)");
 wait_status($node, 'postgres', sql(q{SELECT jobq.enqueue('free', '{"seconds": 0}')}), 'completed', 'another type goes on');
 $claimer->query_safe('COMMIT');
 $claimer->quit;
-wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.claim('{claimed}', 100)}, 'lowered, it is used up');
+is(sql("SELECT count(*) FROM jobq.claim('{claimed}', 100)"), 0, 'lowered, it is used up');
 sql("SELECT jobq.alter_job_type('claimed', rate_limit => 30)");
 is(sql("SELECT count(*) FROM jobq.claim('{claimed}', 100)"), 10, 'raised, it knows them');
 

@@ -29,17 +29,21 @@ sub count { return $node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs 
 
 sub queues { return $node->safe_psql('postgres', "SELECT jobq.health() -> 'checks' -> 'queues' ->> '$_[0]'"); }
 
+sub handed_out { return $node->safe_psql('postgres', 'SELECT handed_out FROM jobq.stat_dispatcher'); }
+
 # Enqueues jobs and tests that none starts: once the dispatcher has answered
 # health() twice, it has handled them.
 sub nothing_starts
 {
 	my ($what) = @_;
 	my $n = 5;
+	my $before = handed_out();
 
 	$node->safe_psql('postgres', "SELECT jobq.enqueue('short') FROM generate_series(1, $n)");
 	$node->safe_psql('postgres', 'SELECT jobq.health()') for 1 .. 2;
 	is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE job_type = 'short' AND started_at IS NULL"),
 		$n, "$what: nothing starts");
+	is(handed_out(), $before, "$what: nor is a job handed out");
 	$node->safe_psql('postgres', "SELECT jobq.cancel_jobs('short')");
 	$node->safe_psql('postgres', "DELETE FROM jobq.history");
 	return;

@@ -10,7 +10,7 @@ use ServerTest;
 use Test::More;
 use Time::HiRes 'time';
 
-my $node = jobq_server('waits', 'max_connections = 260', 'fsync = off', 'jobq.max_concurrent = 400');
+my $node = jobq_server('waits', 'max_connections = 260', 'fsync = off', 'jobq.max_concurrent = 400', "jobq.sweep_interval = '1h'");
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -95,7 +95,7 @@ sub heard
 	my ($what) = @_;
 	my $out = '';
 
-	foreach (1 .. 200)
+	foreach (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		$out .= $listener->query('SELECT 1');
 		last if $out =~ /Asynchronous notification "jobq_other"/;
@@ -116,7 +116,7 @@ $a->{run}->pump_nb;
 waits_for_claims(1);
 one(q{SELECT jobq.enqueue('other')});
 like($a->query_until(qr/a \d/, ''), qr/a 1/, 'a waiting claim gets the next job');
-one(q{SELECT jobq.health()});
+one(q{SELECT jobq.health()}) for 1 .. 2;
 unlike($listener->query('SELECT 1'), qr/Asynchronous/, 'nothing is notified then');
 
 # ---------- an idle wait ----------

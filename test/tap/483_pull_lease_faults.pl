@@ -85,7 +85,7 @@ sub lose_news
 {
 	my $pid = dispatcher($node, 'postgres');
 
-	kill 'STOP', $pid;
+	freeze($node, $pid);
 	one(q{DO $$ BEGIN FOR n IN 1 .. 99 LOOP PERFORM jobq.enqueue('filler', priority => n); COMMIT; END LOOP; END $$});
 	kill 'CONT', $pid;
 	return;

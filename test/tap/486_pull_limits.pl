@@ -28,6 +28,7 @@ sub one { return $node->safe_psql('postgres', $_[0]); }
 my @clients = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 6;
 my $open = $node->background_psql('postgres', on_error_stop => 0);	# has open transactions
 my $calls = 0;
+my $claims = q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE '%jobq.claim%' AND state = 'active'};
 
 # Sends a statement of one value to a client, without waiting for it.
 sub start
@@ -65,8 +66,7 @@ sub reaches_waiting
 	my $call = start($clients[0], "SELECT coalesce(string_agg(job_type, ','), 'none') FROM jobq.claim('{$type}', wait => '20s')");
 
 	# a room that time frees may be there before the claim is seen to wait
-	$frees eq 'SELECT' || $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE '%jobq.claim%' AND state = 'active'})
-	  or die 'no waiting claim';
+	$frees eq 'SELECT' || $node->poll_query_until('postgres', $claims) or die 'no waiting claim';
 	one($frees);
 	return is(answer($clients[0], $call), $type, $what);
 }
@@ -200,7 +200,8 @@ is(all_claim('api 2', 100), 2, 'two more');
 clear();
 one(q{SELECT jobq.alter_job_type('rated', rate_limit => 2, rate_window => '2s')});
 one(q{SELECT jobq.alter_job_type('rated', max_concurrent => 0)});
-enqueue('rated', 4);
+enqueue('rated', 20);
+all_claim('rated', 2);	# none is left in this window
 reaches_waiting('rated', 'SELECT', 'the next window reaches a waiting claim');
 clear();
 
@@ -246,6 +247,7 @@ one(q{SELECT complete_all('{pulled}')});
 wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.jobs WHERE job_type = 'called' AND status = 'running'}, 'the third SQL job runs when a pulled one has ended');
 is(all_claim('pulled', 9), 0, 'no room for a pulled one');
 my $wait = start($clients[0], q{SELECT count(*) FROM jobq.claim('{pulled}', 9, wait => '20s')});
+wait_for_sql($node, $claims, 'a claim waits for room');
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 cmp_ok(answer($clients[0], $wait), '>=', 1, 'ends of SQL jobs reach a waiting claim');
 all_claim('pulled', 9);
@@ -424,7 +426,6 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 one(q{SELECT jobq.create_job_type('passed'); CREATE ROLE works_a LOGIN; SELECT jobq.grant_access('works_a', 'work', 'a', '{passed}')});
 my $works_a = $node->background_psql('postgres', extra_params => [ '-U', 'works_a' ]);
 my $call = start($works_a, "SELECT count(*) FROM jobq.claim('{passed}', wait => '2s')");
-my $claims = q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE '%jobq.claim%' AND state = 'active'};
 wait_for_sql($node, $claims, 'a claim of one tenant waits');
 one(q{SELECT jobq.enqueue('passed', tenant => 'b')});
 is(answer($works_a, $call), 0, "another tenant's job is passed over");
@@ -433,8 +434,8 @@ one(q{SELECT jobq.enqueue('passed', priority => 5)});
 $open->query_safe('BEGIN; LOCK TABLE jobq.queue IN ACCESS EXCLUSIVE MODE');
 $call = start($clients[0], "SELECT count(*) FROM jobq.claim('{passed}', 2, wait => '20s')");
 wait_for_sql($node, $claims, 'a claim waits');
-wait_for_sql($node, q{SELECT clock_timestamp() > max(query_start) + interval '0.5 s' FROM pg_stat_activity WHERE query LIKE '%jobq.claim%' AND wait_event_type = 'Extension'},
-	'for several turns of the dispatcher');
+my $turns = one('SELECT loops FROM jobq.stat_dispatcher');
+wait_for_sql($node, "SELECT loops > $turns + 3 FROM jobq.stat_dispatcher", 'for several turns of the dispatcher');
 $open->query_safe('ROLLBACK');
 is(answer($clients[0], $call), 2, 'it has both jobs when the queue can be read');
 done_testing();

@@ -152,15 +152,15 @@ sub heartbeats
 	my $answer;
 
 	one("SELECT jobq.enqueue('$type')");
-	as('w1', "INSERT INTO held SELECT '$type', id, lease_token FROM jobq.claim('{$type}', lease => '2s', wait => '10s')");
+	as('w1', "INSERT INTO held SELECT '$type', id, lease_token FROM jobq.claim('{$type}', lease => '4s', wait => '10s')");
 	do
 	{
 		$answer = as('w1', "SELECT jobq.heartbeat(id, token) FROM held WHERE name = '$type'");
-	} while ($answer eq 'ok' && time - $began <= 6);
+	} while ($answer eq 'ok' && time - $began <= 12);
 	return $answer;
 }
-one(q{SELECT jobq.create_job_type('bounded', timeout => '3s', max_attempts => 1, options => '{"max_lease": "2s", "alert": false}'),
-  jobq.create_job_type('endless', timeout => '0', options => '{"max_lease": "2s"}'), jobq.grant_access('w1', 'work', job_types => '{bounded,endless}'),
+one(q{SELECT jobq.create_job_type('bounded', timeout => '5s', max_attempts => 1, options => '{"max_lease": "4s", "alert": false}'),
+  jobq.create_job_type('endless', timeout => '0', options => '{"max_lease": "4s"}'), jobq.grant_access('w1', 'work', job_types => '{bounded,endless}'),
   jobq.grant_access('w2', 'enqueue', job_types => '{bounded}')});
 is(as('w2', q{SELECT jobq.enqueue('bounded', timeout => '0')}), '42501', 'a held role asks for no longer timeout');
 is(heartbeats('bounded'), 'lost', 'heartbeats do not move the deadline: the attempt ends');

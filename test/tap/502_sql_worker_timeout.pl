@@ -13,8 +13,10 @@ $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
 CREATE TABLE done (what text, pid int DEFAULT pg_backend_pid());
+CREATE SEQUENCE begun;
 CREATE FUNCTION sleeper(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+  PERFORM nextval('public.begun');
   INSERT INTO public.done VALUES (p->>'what');
   PERFORM pg_sleep((p->>'seconds')::float8);
 END $$;
@@ -157,10 +159,11 @@ ends($running, 'cancelled 1', 'it is cancelled');
 is(message($running), 'enough', 'for the reason given');
 
 # a cancel signal from outside: the first time the job runs again at no charge
-$running = enqueue('sleeper', '{"what": "stray", "seconds": 1}', q{, timeout => '0'});
-wait_status($node, 'postgres', $running, 'running', 'a job runs');
-$node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'});
+my $begun = $node->safe_psql('postgres', 'SELECT last_value FROM begun');
+$running = enqueue('sleeper', '{"what": "stray", "seconds": 3}', q{, timeout => '0'});
+wait_for_sql($node, q{SELECT count(pg_cancel_backend(pid)) > 0 FROM pg_stat_activity WHERE backend_type = 'jobq sql worker' AND wait_event = 'PgSleep'}, 'its handler is cancelled');
 ends($running, 'completed 1', 'a stray cancel costs no attempt');
+is($node->safe_psql('postgres', 'SELECT last_value FROM begun') - $begun, 2, 'though its handler has run twice');
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|terminating any other active/, 'no process was hurt');
 $node->stop;

@@ -49,7 +49,7 @@ my $loops = $node->safe_psql('postgres', q{SELECT jobq.create_job_type('once', '
 wait_for_sql($node, "SELECT loops >= $loops + 5 FROM jobq.stat_dispatcher", 'a few turns later');
 wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'", 'it has left');
 my $starts = () = slurp_file($node->logfile, $log) =~ /starting background worker process "jobq maintenance/g;
-cmp_ok($starts, '<=', 3, "it has run at most thrice: $starts");
+ok($starts >= 1 && $starts <= 3, "it has run, at most thrice: $starts");
 
 # Expired partitions are dropped before others are made: no job that ends waits for the rest.
 $node->safe_psql('postgres', <<'END');
@@ -99,8 +99,10 @@ ALTER DATABASE postgres SET search_path = 'nowhere';
 ALTER DATABASE postgres SET default_transaction_isolation = 'serializable';
 END
 $ENV{PGOPTIONS} = '-c statement_timeout=0 -c default_transaction_read_only=off';
-$id = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper', keep_completed => '2000 days')");
-wait_status($node, 'postgres', $id, 'completed', 'odd settings of the database are no obstacle');
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('long', 'public.sleeper(jsonb)', keep_completed => '2000 days')});
+wait_for_sql($node, $made =~ s/1000/2000/gr, 'odd settings of the database are no obstacle');
+$id = $node->safe_psql('postgres', "SELECT jobq.enqueue('long')");
+wait_status($node, 'postgres', $id, 'completed', 'nor for a job');
 
 $node->stop;
 done_testing();

@@ -143,6 +143,8 @@ my $id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper', keep_comp
 wait_status($node, 'postgres', $id, 'completed', 'jobs run');
 $node->safe_psql('postgres', 'ALTER SYSTEM SET jobq.disk_warning = 0');
 $node->reload;
+$node->safe_psql('postgres', 'SELECT jobq.reload()');
+$node->safe_psql('postgres', 'SELECT jobq.health()');
 is($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'disk'->>'level'}), 'ok', 'health() does not wait for it');
 is_deeply([ jobq_pids($node, 'maintenance') ], [$hangs], 'no other one comes');
 kill 'CONT', $hangs;

@@ -113,6 +113,8 @@ my $large = enqueue($node, 'large');
 my $stubborn = enqueue($node, 'stubborn');
 ok(wait_for_file('large.pid') && wait_for_file('stubborn.pid'), 'two tools run');
 my $worker = exec_worker($node);
+# How often it has gone to sleep.
+sub looks { return slurp_file("/proc/$worker/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die 'it has ended'; }
 my @first = pids_in("$dir/stubborn.pid");
 @still = ($worker, helper_of($worker));
 tool('large.go', '');
@@ -121,8 +123,10 @@ kill 'TERM', $worker;
 ok(wait_for_file('stubborn.term'), 'the worker stops its tools');
 kill 'STOP', @still;
 select undef, undef, undef, 8;	# longer than shutdown_grace and the two seconds that the helper may take
+my $looks = looks();
 kill 'CONT', $worker;
-select undef, undef, undef, 0.3;	# the helper continues later, but before the worker has waited so long
+# the helper continues later, but before the worker has waited so long
+select undef, undef, undef, 0.01 until looks() > $looks;
 kill 'CONT', @still;
 ok(wait_gone(@first), 'remaining tools are killed');
 tool('stubborn.gate', '');

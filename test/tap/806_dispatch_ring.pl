@@ -25,12 +25,13 @@ wait_status($node, 'postgres', $id, 'completed', 'a first job runs');
 
 # One lane and one transaction per job, nearly as many as the ring holds,
 # while the dispatcher takes none.
+my $lost = $node->safe_psql('postgres', 'SELECT publications_lost FROM jobq.stat_dispatcher');
 foreach my $round (1 .. ROUNDS)
 {
 	my $n = LENGTH - 8;
 	my $pid = dispatcher($node, 'postgres');
 
-	kill 'STOP', $pid;
+	freeze($node, $pid);
 	$node->safe_psql('postgres', "DO \$\$
 BEGIN
   FOR n IN 1 .. $n LOOP
@@ -41,5 +42,6 @@ END \$\$");
 	kill 'CONT', $pid;
 	wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', "all $n jobs of round $round run");
 }
+is($node->safe_psql('postgres', 'SELECT publications_lost FROM jobq.stat_dispatcher'), $lost, 'the ring had all of them');
 $node->stop;
 done_testing();

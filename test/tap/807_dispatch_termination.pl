@@ -72,7 +72,7 @@ $id = scalar_of(q{SELECT jobq.enqueue('gated', '{}')});
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'a handler waits');
 my ($worker) = jobq_pids($node, 'sql worker');
 $victim = dispatcher($node, 'postgres');
-kill 'STOP', $victim;
+freeze($node, $victim);
 is(scalar_of("SELECT jobq.cancel_job('$id')"), 't', 'a cancel of it');
 terminate($worker);
 my $locker = $node->background_psql('postgres');

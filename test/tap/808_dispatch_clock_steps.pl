@@ -117,7 +117,7 @@ cmp_ok(scalar_of('SELECT last_value FROM caught'), '>', 2, 'after more cancels')
 
 # a dispatcher started after a step continues the windows of the former one
 my $former = dispatcher($node, 'postgres');
-kill 'STOP', $former;
+freeze($node, $former);
 scalar_of(q{SELECT jobq.pause_job_type('unseen', duration => '4s')});
 set_clock(-2 * STEP);
 scalar_of("SELECT pg_terminate_backend($former)");

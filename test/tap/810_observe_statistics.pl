@@ -171,9 +171,10 @@ SELECT x.seq_tup_read + x.idx_tup_fetch FROM pg_stat_xact_all_tables x WHERE x.r
 ROLLBACK;
 END
 scalar_of(q{SELECT jobq.cancel_job(q.id) FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name = 'pulled' AND q.status = 'pending'});
-scalar_of(q{SELECT pg_terminate_backend(pid) FROM jobq.stat_dispatcher});
+my $former = dispatcher($node, 'postgres');
+scalar_of("SELECT pg_terminate_backend($former)");
 is(scalar_of(q{SELECT count(*) FROM jobq.stat_workers WHERE job_type = 'pulled'}), '1', 'it is while the dispatcher dies, too');
-wait_dispatcher($node, 'postgres', 'the next dispatcher runs');
+wait_dispatcher($node, 'postgres', 'the next dispatcher runs', $former);
 is(scalar_of(q{SELECT count(*) FROM jobq.stat_workers WHERE job_type = 'pulled'}), '1', 'and when the next one has begun');
 my @claimed = map { scalar_of(q{SELECT jobq.enqueue('pulled')}) } 1 .. 3;
 scalar_of(q{SELECT count(*) FROM jobq.claim('{pulled}', max_jobs => 3)});

@@ -115,6 +115,20 @@ my $gone = enqueue('forget', '{"gate": "forget"}');
 wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'", 'a job has ended without a trace');
 is(ended($gone, '(w).status, (w).job_type, (w).result IS NULL'), 'completed|forget|t', 'memory still knows it');
 
+# A session that waits is woken; by itself it looks a second after its last look.
+my $soonest = 'inf';
+foreach my $round (1 .. 5)
+{
+	my $woken = enqueue('gated', qq({"gate": "woken $round"}));
+
+	$waiter = waiter($woken);
+	wait_for_waiters(1, $woken);
+	my $took = seconds_of { $node->safe_psql('postgres', "INSERT INTO gate VALUES ('woken $round')"); heard($waiter) };
+	$soonest = $took if $took < $soonest;
+	last if $soonest < 0.4;
+}
+cmp_ok($soonest, '<', 0.4, sprintf 'a session that waits is woken (%.2f s)', $soonest);
+
 # an end rolled back to a savepoint does not count
 $node->safe_psql('postgres', "SELECT jobq.pause_job_type('forget')");
 $gone = enqueue('forget', '{"gate": "forget"}');
@@ -238,7 +252,7 @@ my $endless = enqueue('echo', '{"seconds": 600}');
 foreach my $round (1 .. 70)
 {
 	my ($rc, undef, $err) = $node->psql('postgres', "SET statement_timeout = '20ms'; SELECT jobq.wait_for('$endless')");
-	$rc == 3 || $err =~ /statement timeout/ or fail("round $round: $err");
+	$rc == 3 && $err =~ /statement timeout/ or fail("round $round: $err");
 }
 $session = $node->background_psql('postgres');
 $session->query_until(qr/waiting/, "\\echo waiting\n" . "SELECT 'answer ' || (jobq.wait_for('$endless', '20s')).status;\n" x 10);

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use IO::Socket::INET;
+use List::Util qw(max);
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Socket qw(MSG_DONTWAIT MSG_PEEK SOL_SOCKET SO_RCVBUF);
@@ -94,12 +95,22 @@ sub seconds_open
 	}
 	return 1_000;
 }
-my $seconds = seconds_open("GET /livez HTTP/1.1\r\nX-", 'x');
-ok($seconds > 8 && $seconds < 20, 'slow headers end after 10 s') or diag $seconds;
-$seconds = seconds_open("$get\r\n", 'G');
-ok($seconds > 8 && $seconds < 20, 'so do those of a second request') or diag $seconds;
-$seconds = seconds_open("${post}Content-Length: 100\r\n\r\n", ' ');
-ok($seconds > 25 && $seconds < 40, 'a slow body ends after 30 s') or diag $seconds;
+# Where a machine stood still another try counts.
+sub ends_within
+{
+	my ($least, $most, $first, $byte, $what) = @_;
+	my $seconds;
+
+	foreach (1 .. 3)
+	{
+		$seconds = seconds_open($first, $byte);
+		last if $seconds < $most;
+	}
+	return ok($seconds > $least && $seconds < $most, $what) || diag $seconds;
+}
+ends_within(8, 20, "GET /livez HTTP/1.1\r\nX-", 'x', 'slow headers end after 10 s');
+ends_within(8, 20, "$get\r\n", 'G', 'so do those of a second request');
+ends_within(25, 40, "${post}Content-Length: 100\r\n\r\n", ' ', 'a slow body ends after 30 s');
 
 # ---------- connections ----------
 
@@ -118,9 +129,9 @@ is($again, '200', 'after one was closed the next is served');
 # ---------- slow clients ----------
 
 # 960 clients that send slowly or do not read, 60 of an address, leave the answers to others as
-# they are: 50 ms are usual.  In a full run 1,000 of each kind do so, too, one kind after the
-# other, since 1,024 connections are allowed.  Headers may take 10 s: where a machine stood still
-# another try counts.
+# they are: 50 ms are usual, or what an answer takes without them.  In a full run 1,000 of each
+# kind do so, too, one kind after the other, since 1,024 connections are allowed.  Headers may
+# take 10 s: where a machine stood still another try counts.
 my @slow_parts = ("GET /livez HTTP/1.1\r\nX-", "${post}Content-Length: 100\r\n\r\n{", "GET /assets/vendor/uplot.js HTTP/1.1\r\nHost: a\r\n\r\n" x 100);
 
 sub slow_client
@@ -169,10 +180,11 @@ sub slowest_answer
 sub try_slow
 {
 	my ($n, @parts) = @_;
-	my ($tries, $answers, $closed, $slowest) = (0, '', $n, 0);
+	my ($tries, $answers, $closed, $slowest, $limit) = (0, '', $n, 0, 0);
 
-	while (($closed > 0 || $slowest >= 0.25) && ++$tries <= 10)
+	while (($closed > 0 || $slowest >= $limit) && ++$tries <= 10)
 	{
+		$limit = max(0.25, 5 * slowest_answer(\$answers));
 		my @slow = map { slow_client($_, $parts[ $_ % @parts ]) } 0 .. $n - 1;
 		my @readers = @slow[ grep { $parts[ $_ % @parts ] eq $slow_parts[2] } 0 .. $#slow ];
 		my $end = Time::HiRes::time() + 8;
@@ -180,12 +192,12 @@ sub try_slow
 		select(undef, undef, undef, 0.01) while (states_of(@readers))[0] < @readers && Time::HiRes::time() < $end;
 		$answers = '';
 		$slowest = slowest_answer(\$answers);
-		$closed = Time::HiRes::time() < $end ? (states_of(@slow))[1] : $n;
+		$closed = (states_of(@slow))[1];
 		is((states_of(@readers))[0], scalar @readers, 'clients that do not read have replies to read') unless $closed;
 	}
 	is($answers, '200 ' x 50, "others are answered while $n slow clients wait");
 	is($closed, 0, 'all of these are still there') or diag "$tries tries";
-	ok($slowest < 0.25, sprintf 'the slowest answer took %.1f ms', 1000 * $slowest);
+	ok($slowest < $limit, sprintf 'the slowest answer took %.1f ms', 1000 * $slowest);
 	return;
 }
 

@@ -74,8 +74,6 @@ is(scalar @{ good('GET', "$api/jobs?until=2001-01-01&job_type=pull")->{items} },
 
 good('PATCH', "$api/jobs/$ids[0]", { priority => 7, payload => { n => 1 } });
 is($node->safe_psql('postgres', "SELECT priority, payload FROM jobq.jobs WHERE id = '$ids[0]'"), '7|{"n": 1}', 'a job is changed');
-my $events = good('GET', "$api/jobs/$ids[0]/events")->{items};
-is(ref $events, 'ARRAY', 'events of a job');
 good('POST', "$api/jobs/$ids[4]/cancel", { reason => 'no "need"' });
 is($node->safe_psql('postgres', "SELECT status, error_msg FROM jobq.jobs WHERE id = '$ids[4]'"), 'cancelled|no "need"', 'a job is cancelled');
 bad('POST', "$api/jobs/$ids[4]/cancel", undef, '409', 'a finished job can not be cancelled');
@@ -156,6 +154,7 @@ sub lease { return { lease_token => $_[0]{lease_token}, @_[ 1 .. $#_ ] }; }
 is(good('POST', "$api/jobs/$h->{id}/heartbeat", lease($h, progress => 12.5, data => { at => 1 }))->{status}, 'ok', 'heartbeat');
 is(good('POST', "$api/jobs/$c->{id}/complete", lease($c, result => { r => 1 }))->{ok}, JSON::PP::true, 'complete');
 is(good('POST', "$api/jobs/$f->{id}/fail", lease($f, error => 'broken', error_code => 'E1'))->{status}, 'retry', 'fail');
+is(join(' ', map { $_->{type} } @{ good('GET', "$api/jobs/$f->{id}/events")->{items} }), 'failed', 'events of a job');
 is(good('POST', "$api/jobs/$s->{id}/skip", lease($s, reason => 'r'))->{ok}, JSON::PP::true, 'skip');
 is(good('POST', "$api/jobs/$z->{id}/snooze", lease($z, delay => '1 hour'))->{ok}, JSON::PP::true, 'snooze');
 bad('POST', "$api/jobs/$c->{id}/complete", lease($c), '409', 'a lease that has ended');
@@ -308,7 +307,7 @@ good('GET', "$api/events?limit=1");
 $page = good('GET', "$api/events?limit=1");
 my $page2 = good('GET', "$api/events?limit=1&cursor=$page->{next}");
 isnt($page->{items}[0]{id}, $page2->{items}[0]{id}, 'pages of events');
-is(scalar(grep { $_->{job_type} ne 'pull' } @{ good('GET', "$api/events?job_type=pull&since=2001-01-01")->{items} }), 0, 'filters of events');
+is(join(' ', keys %{ { map { $_->{job_type} => 1 } @{ good('GET', "$api/events?job_type=pull&since=2001-01-01")->{items} } } }), 'pull', 'filters of events');
 $node->safe_psql('postgres', "INSERT INTO jobq.alerts (severity, title, message) VALUES ('high', 't', 'm'), ('high', 't2', 'm')");
 $page = good('GET', "$api/alerts?severity=high&limit=1");
 is(join(' ', map { $_->{title} } @{ $page->{items} }, @{ good('GET', "$api/alerts?severity=high&limit=1&cursor=$page->{next}")->{items} }), 't2 t', 'pages of alerts');
@@ -375,7 +374,7 @@ my (undef, undef, $headers) = ask($web, 'GET', '/metrics', headers => { basic('b
 like($headers->{'content-type'}, qr{^application/openmetrics-text}, 'OpenMetrics');
 (undef, undef, $headers) = ask($web, 'GET', '/metrics', headers => { basic('boss', 'b'), Accept => 'text/plain, application/openmetrics-text;q=0' });
 like($headers->{'content-type'}, qr{^text/plain}, 'not if it is refused');
-like(good('GET', '/health')->{status}, qr/healthy|degraded/, 'health');
+like(good('GET', '/health')->{status}, qr/^(?:healthy|degraded)$/, 'health');
 
 # ---------- arguments ----------
 
