@@ -326,7 +326,7 @@ define_strings(void)
 	define_string("jobq.metrics_prefix", &jobq_metrics_prefix, "jobq_", PGC_SUSET, 0, check_metrics_prefix,
 				  "Sets what the names in jobq.metrics() begin with.", NULL);
 	define_string("jobq.notify_prefix", &jobq_notify_prefix, "jobq_", PGC_SUSET, 0, check_notify_prefix,
-				  "Sets what the names of notification channels begin with.", NULL);
+				  "Sets what the names of job types' notification channels begin with.", NULL);
 	define_string("jobq.tenant", &jobq_tenant, "", PGC_USERSET, 0, check_plain_text,
 				  "Sets the tenant of jobs enqueued without one.",
 				  "It is a default and protects nothing. Empty: no tenant.");

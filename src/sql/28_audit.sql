@@ -169,7 +169,7 @@ BEGIN
 END $$;
 
 -- Writes the row of a call that has succeeded, with its result.  A call that
--- has found nothing to change leaves none.
+-- has found no such job, run or schedule leaves none.
 CREATE FUNCTION jobq_internal._audit(caller oid, action text, args jsonb, old jsonb, result jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

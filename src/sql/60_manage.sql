@@ -592,7 +592,11 @@ BEGIN
           NULL;
       END CASE;
     END LOOP;
-    EXIT WHEN in_use = '{}' OR clock_timestamp() >= until;
+    EXIT WHEN in_use = '{}';
+    IF cardinality(in_use) < cardinality(ids) THEN
+      until := clock_timestamp() + interval '1 second';
+    END IF;
+    EXIT WHEN clock_timestamp() >= until;
     PERFORM pg_sleep(0.01);
     ids := in_use;
   END LOOP;

@@ -100,7 +100,38 @@ END $$;
 COMMIT;
 END
 is(sql(q{SELECT jobq.cancel_jobs('mail')}), 1, 'a short transaction is waited for');
-$session->quit;
+
+# One after the other, as long as each ends within a second of the one before.
+my $other = $node->background_psql('postgres');
+my $tries = 0;
+my $left;
+do
+{
+	sql(q{SELECT jobq.enqueue('mail', tenant => 'acme', unique_key => k) FROM unnest('{a,b}'::text[]) k});
+	foreach ([ $session, 'a', '0.8' ], [ $other, 'b', '1.1' ])
+	{
+		my ($holder, $key, $seconds) = @$_;
+
+		$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE unique_key = '$key' FOR UPDATE");
+		$holder->query_until(qr/started/, <<"END");
+\\echo started
+DO \$\$
+BEGIN
+  WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE query ~ '^SELECT jobq.purge_tenant') LOOP
+    PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
+  END LOOP;
+  PERFORM pg_sleep($seconds);
+END \$\$;
+COMMIT;
+END
+	}
+	sql(q{SELECT jobq.purge_tenant('acme')});
+	$left = sql(q{SELECT count(*) FROM jobq.queue WHERE tenant = 'acme'});
+	$_->query_safe('SELECT') foreach $session, $other;
+	sql(q{SELECT jobq.cancel_jobs('mail')});
+} while ($left && ++$tries < 5);    # where the machine stood still for a second
+is($left, 0, 'purge_tenant waits while one more is free each second');
+$_->quit foreach $session, $other;
 
 # ---------- roles ----------
 
