@@ -180,6 +180,10 @@ async def main():
             await link.query("SELECT 1", [], 10)
         except Gone:
             pass
+    try:
+        Link("claim", "hots=db", False, log)
+    except psycopg.ProgrammingError as error:
+        print(error)
 
 class Slow:
     def cancel(self):
@@ -192,6 +196,7 @@ warning reconnecting claim True
 True
 error connect_failed claim True
 error connect_failed claim True
+invalid connection option "hots"
 END
 
 # A job that has ended is not kept until the end of its lease.
