@@ -183,7 +183,7 @@ async def main():
     try:
         Link("claim", "hots=db", False, log)
     except psycopg.ProgrammingError as error:
-        print(error)
+        print(str(error).strip())
 
 class Slow:
     def cancel(self):
