@@ -47,6 +47,10 @@ my $project = slurp_file("$top/clients/python/pyproject.toml");
 like($project, qr/^packages = \["jobq"\]$/m, 'pyproject.toml names the package');
 like($project, qr/^jobq = \["py\.typed"\]$/m, 'and its data');
 is(scalar(grep { !/\.py$|^py\.typed$/ } @modules), 0, 'there are no other files');
+is(output_of("$top/clients/python", <<'END'), '[]', "the types name all of enqueue's options");
+from jobq.enqueue import _OPTIONS, Options
+print(sorted(set(Options.__annotations__) ^ {*_OPTIONS, "traceparent"}))
+END
 
 # Heartbeats that nothing waits for: ten in a second at most, in the order of the ids.
 my @beats = split /\n/, output_of("$top/clients/python", <<'END');
