@@ -66,14 +66,14 @@ jw_append_element(Buffer *array, const char *text)
 	jw_append(array, "\"");
 }
 
-/* Appends text as a JSON string. */
+/* Appends text as a JSON string, without the newline at the end of libpq's messages. */
 static void
 append_json(Buffer *json, const char *text)
 {
 	char		escape[8];
 
 	jw_append(json, "\"");
-	for (; *text; text++)
+	for (; *text && strcmp(text, "\n") != 0; text++)
 	{
 		if (*text == '"' || *text == '\\')
 			jw_append(json, "\\");

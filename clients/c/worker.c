@@ -230,7 +230,8 @@ run_worker(jobq_worker *worker, bool until_empty)
 	while (!jw_stop_requested && (result = jw_call_on(worker, &worker->calls, NULL, "SELECT 1", 0, NULL)) == NULL)
 		wait_for_events(worker, worker->calls.retry_at);
 	PQclear(result);
-	jw_log_event(worker, "info", "started", "worker", worker->options.name, NULL);
+	if (!jw_stop_requested)
+		jw_log_event(worker, "info", "started", "worker", worker->options.name, NULL);
 	worker->beat_at = jw_now_ms() + worker->lease / 3;
 	loop(worker);
 	for (int i = 0; i < 3; i++)

@@ -183,7 +183,7 @@ class Link {
   async #pause(error) {
     const delay = this.#backoff.next();
 
-    this.log({ event: 'reconnecting', level: 'warning', error: error.message, delay });
+    this.log({ event: 'reconnecting', level: 'warning', error: error.message, delay: Number(delay.toFixed(3)) });
     this.#pausing = new AbortController();
     await sleep(delay * 1000, undefined, { signal: this.#pausing.signal }).catch(() => {});
   }

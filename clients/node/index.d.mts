@@ -150,7 +150,7 @@ export type BatchHandler<Payload = any, Result = any> =
   (jobs: Job<Payload>[]) => (Result | Error)[] | void | Promise<(Result | Error)[] | void>;
 
 export class Worker {
-  constructor(dsn: string | object, options?: WorkerOptions);
+  constructor(dsn?: string | object, options?: WorkerOptions);
   handler<Payload = any, Result = any>(
     type: string, handler: BatchHandler<Payload, Result>, options: { batch: number; concurrency?: number }): this;
   handler<Payload = any, Result = any>(

@@ -1,5 +1,7 @@
 // Jobs as handlers see them, their leases, and the errors that end an attempt.
 
+import { inspect } from 'node:util';
+
 export class Failure extends Error {
   constructor(message, { code, details, retryAfter, cause } = {}) {
     super(message, { cause });
@@ -16,6 +18,11 @@ export class Permanent extends Failure {
 // A failure that is retried, after retryAfter when it is given.
 export class Retry extends Failure {
   retryable = true;
+}
+
+// Anything may be thrown.
+export function asError(thrown) {
+  return thrown instanceof Error ? thrown : new Error(typeof thrown === 'string' ? thrown : String(thrown?.message ?? inspect(thrown)));
 }
 
 export class Skip extends Error {

@@ -5,9 +5,10 @@
 // their tokens; a job that could not be heartbeated for the length of its lease counts as lost.
 
 import { hostname } from 'node:os';
+import { inspect } from 'node:util';
 import { Bell } from './bell.mjs';
 import { Connection, Listener, Unanswered, isLost } from './connection.mjs';
-import { Lease, LeaseLost, Permanent, Skip, Snooze, bounded, milliseconds } from './job.mjs';
+import { Lease, LeaseLost, Permanent, Skip, Snooze, asError, bounded, milliseconds } from './job.mjs';
 import { logLine, stamp } from './log.mjs';
 import { Settlements, resultText } from './settle.mjs';
 
@@ -34,9 +35,6 @@ const mostJobs = 1000;          // of a claim
 const stopMs = 1000;            // that a stopped handler has
 const claimStopMs = 3000;       // that a claim has to end when the worker stops
 const releaseMs = 4000;         // that the last releases have
-
-// Anything may be thrown.
-const asError = (thrown) => thrown instanceof Error ? thrown : new Error(String(thrown?.message ?? thrown));
 
 export class Worker {
   #handlers = new Map();
@@ -71,12 +69,15 @@ export class Worker {
     for (const key of Object.keys(unknown)) throw new TypeError(`unknown option of Worker: ${key}`);
     for (const [key, value] of Object.entries({ concurrency, lease, poll, grace })) {
       if (!Number.isFinite(value) || value < 0 || (value === 0 && key !== 'grace')) {
-        throw new RangeError(`option ${key} is out of range: ${value}`);
+        throw new RangeError(`option ${key} is out of range: ${inspect(value)}`);
       }
       if (key !== 'concurrency' && value > 3600 && milliseconds(value) !== null) throw new RangeError(`option ${key}: ${milliseconds(value)}`);
     }
     if (!Number.isInteger(prefetch) || prefetch < 0 || prefetch > mostJobs) throw new RangeError(`option prefetch is out of range: ${prefetch}`);
     Object.assign(this, { concurrency, prefetch, poll, grace, name, around, signals });
+    for (const [key, value] of Object.entries({ dsn, listenDsn })) {
+      if (typeof value === 'string' && !/^($|\/|\w+:\/)/.test(value)) throw new TypeError(`${key} is no URI: postgresql://user@host:5432/database`);
+    }
     this.#connections = { dsn, pooler, listenDsn };
     this.leaseMs = lease * 1000;
     this.lockMs = Math.min(1000, Math.max(50, Math.round(this.leaseMs / 12)));
@@ -90,8 +91,9 @@ export class Worker {
   // to so many jobs and returns an array with a result or an Error for each.  `concurrency` limits
   // the handlers of the type that run at once.
   handler(type, handler, options = {}) {
-    const { batch = 1, concurrency = Infinity } = options;
+    const { batch = 1, concurrency = Infinity, ...unknown } = options;
 
+    for (const key of Object.keys(unknown)) throw new TypeError(`unknown option of handler: ${key}`);
     if (typeof handler !== 'function') throw new TypeError(`the handler of job type ${type} is no function`);
     if (!Number.isInteger(batch) || batch < 1 || batch > mostJobs) throw new RangeError(`option batch is out of range: ${batch}`);
     if (!(concurrency >= 1)) throw new RangeError(`option concurrency is out of range: ${concurrency}`);
@@ -135,7 +137,7 @@ export class Worker {
         if (!this.#stopping) throw error;
       });
       listening = this.listener?.run([...this.#handlers.keys()], () => this.#notified());
-      this.log({ event: 'started', worker: this.name, types: [...this.#handlers.keys()] });
+      if (!this.#stopping) this.log({ event: 'started', worker: this.name, types: [...this.#handlers.keys()] });
       await this.#work();
     } finally {
       this.#stopping = true;

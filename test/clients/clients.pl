@@ -426,9 +426,10 @@ sub fails
 
 	ends($permanent, 'error', q(error_msg = 'no such thing' AND error_code = 'E_FAIL' AND runs = 1
 		AND error_details @> '{"payload": {"n": "it''s"}}'));
-	wait_log($worker, 'job_failed', job_id => $permanent, outcome => 'error');
+	wait_log($worker, 'job_failed', job_id => $permanent, outcome => 'error', error => 'no such thing');
 	ends($unforeseen, 'error', q(error_msg LIKE '%boom%' AND runs = 2));
-	wait_log($worker, 'job_failed', job_id => $unforeseen, outcome => 'retry', attempt => 1);
+	wait_log($worker, 'job_failed', job_id => $unforeseen, outcome => 'retry', attempt => 1,
+		error => sql("SELECT error_msg FROM jobq.jobs WHERE id = '$unforeseen'"));
 	echoes();
 	return stop_worker($worker);
 }

@@ -17,7 +17,7 @@ import pg from '$top/node_modules/pg/lib/index.js';
 import { Connection, Listener, isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
 import { Permanent, Retry, Snooze, Worker, enqueue } from '$top/clients/node/index.mjs';
 import { Settlements, codeOf } from '$top/clients/node/settle.mjs';
-import { interval } from '$top/clients/node/job.mjs';
+import { asError, interval } from '$top/clients/node/job.mjs';
 
 const system = (code) => Object.assign(new Error(code), { code, errno: -32, syscall: 'write' });
 const server = (code) => Object.assign(new Error(code), { code, severity: 'ERROR' });
@@ -62,6 +62,13 @@ await refused({ delay: 5000 });
 await refused({ backoff: { base: 1000 } });
 await refused({ backoff: { type: 'fixed', delay: 1000 } });
 try { new Worker('', { grace: 30_000 }); } catch (error) { show('refused', error.message); }
+for (const wrong of [() => new Worker('', { concurrency: '4' }), () => new Worker('').handler('mail', () => {}, { concurency: 4 })]) {
+  try { wrong(); } catch (error) { show('refused', error.message); }
+}
+for (const dsn of ['', undefined, '/run/pg shop', 'postgres://db/shop', 'dbname=shop', 'shop']) {
+  try { show('taken', new Worker(dsn).name !== ''); } catch (error) { show('refused', error.message); }
+}
+show('thrown', ['text', 42, undefined, { status: 500 }, Object.create(null), { message: 'said' }].map((thrown) => asError(thrown).message));
 const milliseconds = (n) => { try { interval(n); return false; } catch { return true; } };
 show('milliseconds', [1000, 5000, 30_000, 300_000, 3_600_000, 86_400_000].map(milliseconds));
 show('seconds', [0.5, 60, 900, 1800, 3600, 7200, 36_000, 86_400, 7_776_000, 31_536_000, '5000 seconds'].map(milliseconds));
@@ -138,6 +145,15 @@ refused "5000 seconds are 83 minutes: a number is seconds, not milliseconds; 5, 
 refused "1000 seconds are 17 minutes: a number is seconds, not milliseconds; 1, or '1000 seconds'"
 refused "unknown option of backoff: delay (base here)"
 refused "option grace: 30000 seconds are 500 minutes: a number is seconds, not milliseconds"
+refused "option concurrency is out of range: '4'"
+refused "unknown option of handler: concurency"
+taken true
+taken true
+taken true
+taken true
+refused "dsn is no URI: postgresql://user@host:5432/database"
+refused "dsn is no URI: postgresql://user@host:5432/database"
+thrown ["text","42","undefined","{ status: 500 }","[Object: null prototype] {}","said"]
 milliseconds [true,true,true,true,true,true]
 seconds [false,false,false,false,false,false,false,false,false,false,false]
 codes [null,"NoSuchCity","ByName","404","0","AbortError",null,"7",254,null,null]

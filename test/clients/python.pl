@@ -47,6 +47,10 @@ my $project = slurp_file("$top/clients/python/pyproject.toml");
 like($project, qr/^packages = \["jobq"\]$/m, 'pyproject.toml names the package');
 like($project, qr/^jobq = \["py\.typed"\]$/m, 'and its data');
 is(scalar(grep { !/\.py$|^py\.typed$/ } @modules), 0, 'there are no other files');
+is(output_of("$top/clients/python", <<'END'), '[]', "the types name all of enqueue's options");
+from jobq.enqueue import _OPTIONS, Options
+print(sorted(set(Options.__annotations__) ^ {*_OPTIONS, "traceparent"}))
+END
 
 # Heartbeats that nothing waits for: ten in a second at most, in the order of the ids.
 my @beats = split /\n/, output_of("$top/clients/python", <<'END');
@@ -180,6 +184,10 @@ async def main():
             await link.query("SELECT 1", [], 10)
         except Gone:
             pass
+    try:
+        Link("claim", "hots=db", False, log)
+    except psycopg.ProgrammingError as error:
+        print(str(error).strip())
 
 class Slow:
     def cancel(self):
@@ -192,6 +200,7 @@ warning reconnecting claim True
 True
 error connect_failed claim True
 error connect_failed claim True
+invalid connection option "hots"
 END
 
 # A job that has ended is not kept until the end of its lease.

@@ -50,6 +50,8 @@ async function main(db: Queryable): Promise<string[]> {
   return [id, ...await enqueueMany(db, 'many', [{ width: 1 }], { priority: 1 })];
 }
 
+new Worker((null as unknown as { url?: string }).url);     // of process.env
+
 // @ts-expect-error: an option that does not exist
 new Worker('postgresql:///', { concurency: 1 });
 

@@ -56,6 +56,8 @@ class Link:
         self.name = name
         self.dsn = dsn
         self.pooler = pooler
+        given = psycopg.conninfo.conninfo_to_dict(dsn)      # an error of the DSN is one at once
+        self.defaults = {key: value for key, value in CONNECT.items() if key not in given}
         self.log = log
         self.connection: Optional[AsyncConnection] = None
         self.delay = BACK_OFF_FIRST
@@ -68,7 +70,7 @@ class Link:
         if self.connection is None:
             try:
                 self.connection = await AsyncConnection.connect(
-                    self.dsn, autocommit=True, row_factory=dict_row, **self._defaults())
+                    self.dsn, autocommit=True, row_factory=dict_row, **self.defaults)
                 if self.pooler:
                     self.connection.prepare_threshold = None
                 self.was_connected = True
@@ -111,10 +113,6 @@ class Link:
         if not done:
             run.cancel()
         return bool(done)
-
-    def _defaults(self) -> Dict[str, Any]:
-        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
-        return {key: value for key, value in CONNECT.items() if key not in given}
 
     async def failed(self, error: BaseException) -> None:
         """Closes the connection, waits for the back-off with jitter, raises Gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Awaitable, Dict, List, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, Awaitable, Dict, List, Optional, Sequence, TypedDict, Union, overload
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
@@ -11,6 +11,9 @@ from psycopg.rows import tuple_row
 
 from .errors import Delay, interval
 from .values import jsonb, Jsonb
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _OPTIONS = {
     "priority": "int", "delay": "interval", "scheduled_for": "timestamptz", "max_attempts": "int",
@@ -29,11 +32,39 @@ def _backoff(value: Dict[str, Any]) -> Any:
 _TO_SQL = {"jsonb": jsonb, "backoff": _backoff, "interval": interval, "uuid[]": lambda ids: [str(id) for id in ids]}
 
 
+class ManyOptions(TypedDict, total=False):
+    """Options of enqueue_many; None is as if not given."""
+
+    priority: Optional[int]
+    delay: Optional[Delay]
+    scheduled_for: Optional[datetime]
+    max_attempts: Optional[int]
+    timeout: Optional[Delay]
+    backoff: Optional[Dict[str, Any]]
+    concurrency_key: Optional[str]
+    keep_completed: Optional[Delay]
+    tenant: Optional[str]
+    metadata: Any
+    keep_dead: Optional[Delay]
+    after: Optional[Sequence[Union[UUID, str]]]
+    after_rule: Optional[str]
+    traceparent: Optional[str]
+
+
+class Options(ManyOptions, total=False):
+    """Options of enqueue."""
+
+    unique_key: Optional[str]
+    on_conflict: Optional[str]
+    unique_for: Optional[Delay]
+
+
 @overload
-def enqueue(connection: Connection, job_type: str, payload: Any = ..., **options: Any) -> UUID: ...
+def enqueue(connection: Connection[Any], job_type: str, payload: Any = ...,
+            **options: Unpack[Options]) -> UUID: ...
 @overload
-def enqueue(connection: AsyncConnection, job_type: str, payload: Any = ...,
-            **options: Any) -> Awaitable[UUID]: ...
+def enqueue(connection: AsyncConnection[Any], job_type: str, payload: Any = ...,
+            **options: Unpack[Options]) -> Awaitable[UUID]: ...
 
 
 def enqueue(connection: Any, job_type: str, payload: Any = {}, *,
@@ -55,6 +86,14 @@ def enqueue(connection: Any, job_type: str, payload: Any = {}, *,
     options = {name: value for name, value in locals().items() if name in _OPTIONS and value is not None}
     return _call(connection, "SELECT jobq.enqueue(%s::text, %s::jsonb", [job_type, _payload(payload)],
                  options, _first)
+
+
+@overload
+def enqueue_many(connection: Connection[Any], job_type: str, payloads: Sequence[Any],
+                 **options: Unpack[ManyOptions]) -> List[UUID]: ...
+@overload
+def enqueue_many(connection: AsyncConnection[Any], job_type: str, payloads: Sequence[Any],
+                 **options: Unpack[ManyOptions]) -> Awaitable[List[UUID]]: ...
 
 
 def enqueue_many(connection: Any, job_type: str, payloads: Sequence[Any], *, traceparent: Optional[str] = None,

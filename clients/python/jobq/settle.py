@@ -63,7 +63,7 @@ class Settler:
         try:
             answer = await self._call(job, FAIL, values)
         except psycopg.Error as refused:
-            values = [text(f"{values[0]} ({refused})"), values[1], None, None, None]
+            values = [text(f"{values[0]} ({reason_of(refused)})"), values[1], None, None, None]
             answer = await self._call(job, FAIL, values)
         return None if answer == "lost" else answer
 
@@ -140,11 +140,21 @@ class Settler:
 def failure_values(error: BaseException) -> List[Any]:
     """Returns the arguments of fail after the token: an unforeseen exception brings its stack."""
     if isinstance(error, Failure):
-        return [text(str(error)), error.retryable, error.code and code_of(error.code), error.retry_after,
+        return [message_of(error), error.retryable, error.code and code_of(error.code), error.retry_after,
                 storable(error.details)]
     code = code_of(getattr(error, "sqlstate", None) or type(error).__name__)
     stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return [text(f"{type(error).__name__}: {error}"), None, code, None, jsonb({"stack": text(stack[-8000:])})]
+    return [message_of(error), None, code, None, jsonb({"stack": text(stack[-8000:])})]
+
+
+def message_of(error: BaseException) -> str:
+    """Returns the message of a failure: the class says what an unforeseen exception is."""
+    return text(str(error) if isinstance(error, Failure) else f"{type(error).__name__}: {error}")
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the message of an error, of the server's without the context."""
+    return (error.diag.message_primary if isinstance(error, psycopg.Error) else None) or str(error)
 
 
 def code_of(value: Any) -> str:

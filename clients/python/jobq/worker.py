@@ -23,7 +23,7 @@ from .errors import Permanent, Skip, Snooze, Stopped
 from .heartbeat import Heart
 from .job import Job
 from .log import json_lines
-from .settle import Settler
+from .settle import Settler, message_of, reason_of
 
 LONGEST_WAIT = 20.0     # seconds: the maximum of claim's argument wait
 MOST_JOBS = 1000        # the maximum of claim's argument max_jobs
@@ -529,7 +529,7 @@ class Worker:
             self._log_job("error", "internal_error", job, error=repr(error))
             return "lost"
         what = type(result).__name__ if isinstance(result, BaseException) else "the result"
-        job.error = Refused(f"{what} is refused: {error}", code=getattr(error, "sqlstate", None) or "22023")
+        job.error = Refused(f"{what} is refused: {reason_of(error)}", code=getattr(error, "sqlstate", None) or "22023")
         return await self._outcome(job, job.error, False, fields)
 
     async def _outcome(self, job: Job, result: Any, own_transaction: bool, fields: Dict[str, Any]) -> str:
@@ -556,7 +556,7 @@ class Worker:
         if isinstance(result, Snooze):
             return "snoozed" if await self._settler.snooze(job, result.delay, result.reason) else "lost"
         if isinstance(result, BaseException):
-            fields["error"] = str(result)
+            fields["error"] = message_of(result)
             answer = await self._settler.fail(job, result)
             if answer:
                 fields["outcome"] = answer
