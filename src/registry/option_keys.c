@@ -9,6 +9,7 @@
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/tuplestore.h"
 
 #include "base/errors.h"
 #include "base/texts.h"
