@@ -431,7 +431,7 @@ jobq_conductor_main(Datum arg)
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	entries_init(lasting);
 	edges_init(lasting, db);
-	runs_start(lasting, db);
+	runs_init(lasting, db);
 
 	for (;;)
 	{
