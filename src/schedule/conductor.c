@@ -188,6 +188,7 @@ read_everything(void)
 			break;
 		case BATCH_FOREIGN:
 			foreign = reread = true;
+			nlater = 0;			/* all rows are read again */
 			break;
 		case BATCH_LOCKED:
 			reread = true;
