@@ -57,9 +57,9 @@ note_job(Job *job)
 {
 	if (job->status == JOB_BLOCKED)
 		return;
-	note_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
-				DatumGetInt16(JOB_ATT(job, Q_sublane)),
-				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
+	note_position(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+				  DatumGetInt16(JOB_ATT(job, Q_sublane)),
+				  DatumGetTimestampTz(JOB_ATT(job, Q_position)));
 }
 
 static pg_uuid_t *

@@ -40,7 +40,7 @@ neutralise_session(void)
 }
 
 bool
-try_transaction(const char *who, bool (*what) (void *), void *arg)
+try_transaction(const char *process, bool (*what) (void *), void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool answer = false;
@@ -63,7 +63,7 @@ try_transaction(const char *who, bool (*what) (void *), void *arg)
 		RESUME_INTERRUPTS();
 		answer = false;
 		ereport(DEBUG1,
-				(errmsg_internal("jobq %s found a table in use and tries again later", who)));
+				(errmsg_internal("jobq %s found a table in use and tries again later", process)));
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);

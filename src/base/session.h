@@ -19,7 +19,7 @@ extern void neutralise_session(void);
  * Calls what(arg) in a transaction of its own; its answer, or false: a table
  * was in use, try again later.
  */
-extern bool try_transaction(const char *who, bool (*what) (void *), void *arg);
+extern bool try_transaction(const char *process, bool (*what) (void *), void *arg);
 
 /*
  * Returns the directory below which jobq-helper makes the work directories of

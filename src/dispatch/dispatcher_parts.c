@@ -81,7 +81,7 @@ mark_suspects(void)
 static void
 recover_leases(void)
 {
-	leases_recover();
+	former_claims_recover();
 	leases_suspect();
 }
 
@@ -97,7 +97,7 @@ static const DispatcherPart parts[] = {
 		.next_timer = executors_next_timer},
 	{"leases", .init = leases_init, .recover = recover_leases},
 	{"claimers", .init = claimers_init, .recover = claimers_recover},
-	{"run starts", .init = runs_init},
+	{"run starts", .init = run_starts_init},
 	{"workers", .init = workers_init},
 	{"returned jobs", .init = returned_jobs_init, .next_timer = returned_jobs_next_timer},
 	{"taking back", .next_timer = take_back_next_timer},

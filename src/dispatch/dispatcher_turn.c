@@ -193,7 +193,7 @@ read_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	batch_gates_turn(now);
 	claimers_open(scan);
 	leases_take_back_runs(false, now);
-	runs_open();
+	run_starts_open();
 	if (may_hand_out() && !news.types_changed)	/* the change may be that all is stopped */
 		hand_out_ready(scan, now);
 	if (sweep_now)
@@ -213,8 +213,8 @@ read_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 static bool
 has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 {
-	return sweep_now || inbox_pending() || why_pending(mono) || claimers_pending() || runs_pending() || cancels_pending() ||
-		(leases_pending(mono) && mono >= scan_blocked_until) || news.types_changed ||
+	return sweep_now || inbox_pending() || why_pending(mono) || claimers_pending() || run_starts_pending() ||
+		cancels_pending() || (leases_pending(mono) && mono >= scan_blocked_until) || news.types_changed ||
 		want_all_lanes || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(mono) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||

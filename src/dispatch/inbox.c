@@ -39,7 +39,7 @@ inbox_init(MemoryContext context, JobqDb *mine)
 bool
 inbox_pending(void)
 {
-	return npubs > 0 || probes_pending();
+	return npubs > 0 || rereads_pending();
 }
 
 static void
@@ -160,10 +160,10 @@ inbox_apply(TimestampTz now)
 {
 	MemoryContext old = MemoryContextSwitchTo(lasting);
 	int			n;
-	const LaneKeys *probes = take_probes(&n);
+	const LaneKeys *rereads = take_rereads(&n);
 
 	for (int i = 0; i < n; i++)
-		apply_publication(&probes[i], now);
+		apply_publication(&rereads[i], now);
 	for (int i = 0; i < npubs; i++)
 		apply_publication(&pubs[i], now);
 	npubs = 0;

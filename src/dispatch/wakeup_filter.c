@@ -120,7 +120,7 @@ worker_wake(TimestampTz now, bool may_hand_out)
 		keys = db->ring.keys[db->ring.head % jobq_max_lanes];
 	SpinLockRelease(&db->mutex);
 	if (keys.type_id != 0 && keys.lo <= now)
-		executors_alert(keys.type_id, LINGER_US);
+		executors_wake_early(keys.type_id, LINGER_US);
 	else if (imminent != 0 && may_hand_out)
-		executors_alert(imminent, 0);
+		executors_wake_early(imminent, 0);
 }

@@ -38,7 +38,7 @@ PG_FUNCTION_INFO_V1(jobq_enqueue_jobs);
  * stored one; NULL: none known.
  */
 static const char *
-nobody_runs_jobs(JobqDb *db)
+why_no_job_runs(JobqDb *db)
 {
 	if (JobqShmem == NULL)
 		return "Add jobq to shared_preload_libraries and restart the server.";
@@ -64,7 +64,7 @@ see_that_jobs_run(const char *stored)
 		return;
 	if (db != NULL)
 		want_dispatcher(db);
-	hint = warned ? NULL : nobody_runs_jobs(db);
+	hint = warned ? NULL : why_no_job_runs(db);
 	if (hint == NULL)
 		return;
 	warned = true;

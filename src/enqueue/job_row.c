@@ -133,8 +133,8 @@ row_publish(Datum *values, bool *nulls)
 {
 	if (!nulls[Q_key_hash - 1])
 		note_concurrency_key(DatumGetUInt64(values[Q_key_hash - 1]), DatumGetTimestampTz(values[Q_key_since - 1]), false);
-	note_key(DatumGetInt32(values[Q_type_id - 1]), DatumGetInt16(values[Q_priority - 1]),
-				DatumGetInt16(values[Q_sublane - 1]), DatumGetTimestampTz(values[Q_position - 1]));
+	note_position(DatumGetInt32(values[Q_type_id - 1]), DatumGetInt16(values[Q_priority - 1]),
+				  DatumGetInt16(values[Q_sublane - 1]), DatumGetTimestampTz(values[Q_position - 1]));
 }
 
 /* Adds the event of a job that begins to wait for others. */

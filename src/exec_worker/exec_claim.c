@@ -336,7 +336,7 @@ claim_one(Claims *batch, Claim *claim)
 }
 
 void
-claims_write(Claims *claims, Ledger *ledger)
+exec_claims_write(Claims *claims, Ledger *ledger)
 {
 	int			i;
 
@@ -408,7 +408,7 @@ exec_has_assigned(void)
 }
 
 Claims *
-claims_make(void)
+exec_claims_make(void)
 {
 	Claims	   *claims = MemoryContextAllocZero(ExecTurnContext, sizeof(Claims));
 
@@ -417,7 +417,7 @@ claims_make(void)
 }
 
 int
-claims_take(Claims *claims)
+exec_claims_take(Claims *claims)
 {
 	ExecJob    *job;
 
@@ -429,7 +429,7 @@ claims_take(Claims *claims)
 }
 
 void
-claims_apply(Claims *claims)
+exec_claims_apply(Claims *claims)
 {
 	int			i;
 
@@ -438,13 +438,13 @@ claims_apply(Claims *claims)
 }
 
 int
-claims_count(const Claims *claims)
+exec_claims_count(const Claims *claims)
 {
 	return claims->n;
 }
 
 void
-claims_retry(Claims *claims, bool (*alone) (Claims *claims))
+exec_claims_retry(Claims *claims, bool (*alone) (Claims *claims))
 {
 	Claims	   *one = MemoryContextAllocZero(ExecTurnContext, sizeof(Claims));
 	int			i;

@@ -70,7 +70,7 @@ static bool replace_helper = false;	/* lost: the next one kills the
 
 /* Sets the text that health() shows. */
 static void
-set_trouble(const char *why)
+set_helper_trouble(const char *why)
 {
 	SpinLockAcquire(&exec_db->mutex);
 	strlcpy(exec_db->health.helper_trouble, why, sizeof(exec_db->health.helper_trouble));
@@ -241,7 +241,7 @@ helper_ready(void)
 		return true;
 	if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
 	{
-		set_trouble("the postmaster is process 1: run the container with an init process, "
+		set_helper_trouble("the postmaster is process 1: run the container with an init process, "
 					"or set jobq.allow_exec_under_pid1");
 		retry_at = DT_NOEND;
 		return false;
@@ -260,11 +260,11 @@ helper_ready(void)
 	if (!start())
 	{
 		retry_later();
-		set_trouble("jobq-helper can't be started: see the server log");
+		set_helper_trouble("jobq-helper can't be started: see the server log");
 		return false;
 	}
 	retry_at = 0;
-	set_trouble("");
+	set_helper_trouble("");
 	return true;
 }
 
@@ -283,7 +283,7 @@ helper_close(const char *why)
 	{
 		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
 		if (!MySlot->dismissed) /* else no helper is started that would reset it */
-			set_trouble("jobq-helper was lost and is started again");
+			set_helper_trouble("jobq-helper was lost and is started again");
 		if (mono_exceeds(started_at, mono_now(), HEALTHY_MS))
 			losses = 0;
 		retry_later();

@@ -202,14 +202,14 @@ extern MonoTime exec_claim_at(void);
 /* --- exec_claim.c: called in and after the transaction of exec_turn --- */
 typedef struct Claims Claims;
 extern bool exec_has_assigned(void);
-extern Claims *claims_make(void);
+extern Claims *exec_claims_make(void);
 /* Takes the jobs in the slot.  Returns the number of claims. */
-extern int	claims_take(Claims *claims);
+extern int	exec_claims_take(Claims *claims);
 /* Writes the claims. ledger NULL: jobq.queue is gone. */
-extern void claims_write(Claims *claims, Ledger *ledger);
-extern int	claims_count(const Claims *claims);
-extern void claims_apply(Claims *claims);
-extern void claims_retry(Claims *claims, bool (*alone) (Claims *one));
+extern void exec_claims_write(Claims *claims, Ledger *ledger);
+extern int	exec_claims_count(const Claims *claims);
+extern void exec_claims_apply(Claims *claims);
+extern void exec_claims_retry(Claims *claims, bool (*alone) (Claims *one));
 
 /* --- exec_start.c --- */
 /*

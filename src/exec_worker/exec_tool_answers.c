@@ -1,8 +1,8 @@
 /*
  * exec_tool_answers.c
- *	  Reads the reports of tools.
+ *	  Reads what tools say of their failures, and the answers of warm tools.
  *
- *	 of a failure		{"error": text, "code": text, "retryable": boolean,
+ *	 a failure			{"error": text, "code": text, "retryable": boolean,
  *						"retry_after": seconds or interval, "details": object},
  *						on descriptor 3 or as a warm tool's answer
  *	 or, as an answer	{"result": value}, {"skip": reason}

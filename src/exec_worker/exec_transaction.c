@@ -106,10 +106,10 @@ write_turn(void *arg)
 		ledger_open(&ledger);
 	if (turn->settlements)
 		settlements_write(turn->settlements, here ? &ledger : NULL);
-	if (turn->claims && (!turn->take || claims_take(turn->claims) > 0))
+	if (turn->claims && (!turn->take || exec_claims_take(turn->claims) > 0))
 	{
 		exec_types_recheck();
-		claims_write(turn->claims, here ? &ledger : NULL);
+		exec_claims_write(turn->claims, here ? &ledger : NULL);
 	}
 	if (here)
 		ledger_close(&ledger);
@@ -135,7 +135,7 @@ claim_alone(Claims *one)
 
 	if (exec_in_transaction(write_turn, &turn) != NULL)
 		return false;
-	claims_apply(one);
+	exec_claims_apply(one);
 	return true;
 }
 
@@ -154,22 +154,22 @@ exec_turn(bool final)
 	if (turn.settlements == NULL && (!may_claim || !exec_has_assigned()))
 		return;
 	if (may_claim)
-		turn.claims = claims_make();
+		turn.claims = exec_claims_make();
 	if (exec_in_transaction(write_turn, &turn) == NULL)
 	{
 		if (turn.settlements)
 			settlements_apply(turn.settlements);
 		if (turn.claims)
-			claims_apply(turn.claims);
+			exec_claims_apply(turn.claims);
 	}
 	else
 	{
 		if (turn.settlements)
 			settlements_retry(turn.settlements, settle_alone, final);
-		else if (claims_count(turn.claims) == 0)
+		else if (exec_claims_count(turn.claims) == 0)
 			claim_at = mono_now() + CLAIM_DELAY_MS * INT64CONST(1000);	/* no job is to blame */
 		if (turn.claims)
-			claims_retry(turn.claims, claim_alone);
+			exec_claims_retry(turn.claims, claim_alone);
 	}
 	slot_report();
 	breaker_tell();

@@ -313,7 +313,7 @@ extern void job_kill(Helper *h, Job *job);
 extern void job_take_start(Helper *h, Job *job, int wait_ms);
 extern void job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage);
 extern uint64_t job_next_time(const Job *job);
-extern void job_tick(Helper *h, Job *job, uint64_t now);
+extern void job_turn(Helper *h, Job *job, uint64_t now);
 extern void job_swept(Helper *h, Job *job);
 extern void job_free(Job *job);
 
@@ -402,7 +402,7 @@ extern FrameLimit limit_hit(const Job *job, const FrameExit *result);
 /* stall.c */
 extern void stall_begin(Job *job, uint64_t now);
 extern uint64_t stall_next_time(const Job *job);
-extern void stall_tick(Helper *h, Job *job, uint64_t now);
+extern void stall_turn(Helper *h, Job *job, uint64_t now);
 
 /* warm.c */
 extern void warm_start(Helper *h, const FrameStart *start);
@@ -414,7 +414,7 @@ extern void warm_serve(Helper *h);	/* assigns waiting jobs to instances */
 extern void warm_read(Helper *h, Job *job, const char *data, size_t len);
 extern void warm_ended(Job *job);	/* its process has ended */
 extern uint64_t warm_next_time(const Job *job);
-extern void warm_tick(Helper *h, Job *job, uint64_t now);
+extern void warm_turn(Helper *h, Job *job, uint64_t now);
 extern void warm_free_pools(Helper *h);
 
 /*

@@ -501,7 +501,7 @@ running_next_time(const Job *job)
 	return next;
 }
 
-/* Returns when job_tick() must be called next. */
+/* Returns when job_turn() must be called next. */
 uint64_t
 job_next_time(const Job *job)
 {
@@ -530,7 +530,7 @@ job_next_time(const Job *job)
 }
 
 void
-job_tick(Helper *h, Job *job, uint64_t now)
+job_turn(Helper *h, Job *job, uint64_t now)
 {
 	if (job->state == JOB_DRAINING && (h->lost || is_drained(job, now)))
 		start_sweeping(h, job, now);
@@ -544,9 +544,9 @@ job_tick(Helper *h, Job *job, uint64_t now)
 		give_up_start(h, job);
 	if (job->state != JOB_RUNNING)
 		return;
-	stall_tick(h, job, now);
+	stall_turn(h, job, now);
 	if (job->pool)
-		warm_tick(h, job, now);
+		warm_turn(h, job, now);
 	if (now >= job->kill_at)
 		job_kill(h, job);
 	if (job->killed && now >= after_us(job->killed_at, SWEEP_MAX_US))

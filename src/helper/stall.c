@@ -34,7 +34,7 @@ stall_begin(Job *job, uint64_t now)
 	job->look_at = after_us(now, job->stall / STALL_LOOKS);
 }
 
-/* Returns when stall_tick() must be called next. */
+/* Returns when stall_turn() must be called next. */
 uint64_t
 stall_next_time(const Job *job)
 {
@@ -46,7 +46,7 @@ stall_next_time(const Job *job)
 }
 
 void
-stall_tick(Helper *h, Job *job, uint64_t now)
+stall_turn(Helper *h, Job *job, uint64_t now)
 {
 	uint64_t	look = job->stall / STALL_LOOKS;
 

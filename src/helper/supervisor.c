@@ -3,7 +3,7 @@
  *	  The poll loop: frames from the worker, ended children, the tools' pipes,
  *	  and time.
  *
- * One turn: wait; handle all input; call job_tick() for each job; sweep the
+ * One turn: wait; handle all input; call job_turn() for each job; sweep the
  * process trees of ended jobs; free them.  Only the wait for starts (job.c)
  * blocks in a turn, for a moment.  Each turn computes when the next action is
  * due, so an idle helper sleeps until input arrives.
@@ -281,7 +281,7 @@ wait_and_take(Helper *h)
 		reap_children(h);
 }
 
-/* Calls job_tick() for all jobs, and sends EXIT for those that have ended. */
+/* Calls job_turn() for all jobs, and sends EXIT for those that have ended. */
 static void
 finish_jobs(Helper *h)
 {
@@ -291,7 +291,7 @@ finish_jobs(Helper *h)
 
 	for (i = 0; i < h->njobs; i++)
 	{
-		job_tick(h, h->jobs[i], now);
+		job_turn(h, h->jobs[i], now);
 		sweeping += h->jobs[i]->state == JOB_SWEEPING;
 	}
 	if (sweeping > 0 || h->lost)

@@ -565,7 +565,7 @@ warm_next_time(const Job *job)
 }
 
 void
-warm_tick(Helper *h, Job *job, uint64_t now)
+warm_turn(Helper *h, Job *job, uint64_t now)
 {
 	if (job->fd[FD_STDIN] < 0 && job->kill_at == NEVER && !job->killed)
 		discard(h, job);		/* it has closed its input */

@@ -168,7 +168,7 @@ typedef struct Known
 	pg_uuid_t	id;				/* hash key */
 	char		status;			/* simplehash's */
 	uint8		where;			/* Whereabouts */
-	bool		again;			/* seen while in flight, or a newer version: probe it afterwards */
+	bool		again;			/* seen while in flight, or a newer version: read it afterwards */
 	int32		rev;
 	LaneKeys	newer;
 } Known;

@@ -262,7 +262,7 @@ load_type(void *arg)
 
 /* Writes the error into t->trouble. */
 static void
-set_trouble(TypeState *t, ErrorData *error)
+set_type_trouble(TypeState *t, ErrorData *error)
 {
 	char	   *text = psprintf("jobs of type %d wait: %s", t->id, error->message);
 
@@ -284,7 +284,7 @@ type_load(TypeState *t)
 	error = try_subtransaction(load_type, t);
 	if (error == NULL)
 		return;
-	set_trouble(t, error);
+	set_type_trouble(t, error);
 	t->per_key = Max(t->per_key, 1);
 	if (strcmp(t->trouble, before) != 0)
 		ereport(LOG,

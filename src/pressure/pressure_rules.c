@@ -232,7 +232,7 @@ read_both(Relation of_signals, Relation of_rules)
 
 /* Reads both tables; locks are kept to the end of the transaction. */
 static void
-reload(MonoTime now)
+read_again(MonoTime now)
 {
 	Relation	of_signals = open_without_waiting("signals");
 	Relation	of_rules = of_signals ? open_without_waiting("pressure_rules") : NULL;
@@ -395,7 +395,7 @@ pressure_turn(TimestampTz now)
 	bool		changed;
 
 	if (was_stale)
-		reload(mono);
+		read_again(mono);
 	changed = was_stale || one_has_expired(now, mono) || pg_atomic_read_u32(&db->builtin_signals) != builtin_applied;
 	if (changed)
 		apply(now);

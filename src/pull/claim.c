@@ -276,7 +276,7 @@ claim_one(PullCall *call, const ClaimRequest *request, const JobRef *ref, Return
 	type = job_type_by_id(ref->type_id);
 	if (!may_start(type, &job) || !unique_claim(&call->ledger.queue, &job))
 	{
-		note_key(ref->type_id, ref->priority, ref->sublane, ref->position);	/* to be read again */
+		note_position(ref->type_id, ref->priority, ref->sublane, ref->position);	/* to be read again */
 		return false;
 	}
 	if (!pull_may_work(call->caller.role, &job))

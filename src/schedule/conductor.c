@@ -188,6 +188,7 @@ read_everything(void)
 			break;
 		case BATCH_FOREIGN:
 			foreign = reread = true;
+			nlater = 0;			/* all rows are read again */
 			break;
 		case BATCH_LOCKED:
 			reread = true;
@@ -431,7 +432,7 @@ jobq_conductor_main(Datum arg)
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	entries_init(lasting);
 	edges_init(lasting, db);
-	runs_start(lasting, db);
+	runs_init(lasting, db);
 
 	for (;;)
 	{

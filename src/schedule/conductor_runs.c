@@ -85,7 +85,7 @@ static int	starts_alone = 0;
 static TimestampTz next_timer = DT_NOBEGIN; /* DT_NOBEGIN: not read yet, DT_NOEND: none */
 
 void
-runs_start(MemoryContext context, JobqDb *mine)
+runs_init(MemoryContext context, JobqDb *mine)
 {
 	lasting = context;
 	db = mine;

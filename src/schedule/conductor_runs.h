@@ -8,7 +8,7 @@
 #include "shared/shmem.h"
 
 /* context: lives as long as the process. */
-extern void runs_start(MemoryContext context, JobqDb *db);
+extern void runs_init(MemoryContext context, JobqDb *db);
 /* Notes a run, or a task with map, to be looked at. */
 extern void runs_look(const pg_uuid_t *id, uint32 tenant);
 /* The same for one that the sweep has found. */

@@ -73,7 +73,7 @@ release_blocked(Ledger *ledger, Job *job, JobType *type, TimestampTz position)
 	job->nulls[Q_waiting_for - 1] = job->nulls[Q_after_state - 1] = true;
 	set_key(job, type);
 	queue_update(&ledger->queue, job);
-	note_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
-				DatumGetInt16(JOB_ATT(job, Q_sublane)), position);
+	note_position(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+				  DatumGetInt16(JOB_ATT(job, Q_sublane)), position);
 	add_event(ledger, job, type);
 }

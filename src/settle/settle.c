@@ -347,9 +347,9 @@ put_back(Ledger *ledger, Job *job, JobStatus status, TimestampTz due)
 	job->nulls[Q_lease - 1] = true;
 	job->nulls[Q_cancel_requested - 1] = true;
 	queue_update(&ledger->queue, job);
-	note_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
-				DatumGetInt16(JOB_ATT(job, Q_sublane)),
-				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
+	note_position(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+				  DatumGetInt16(JOB_ATT(job, Q_sublane)),
+				  DatumGetTimestampTz(JOB_ATT(job, Q_position)));
 }
 
 static void

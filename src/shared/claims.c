@@ -210,7 +210,7 @@ claim_hold(const pg_uuid_t *id)
 
 /* Takes the notes of held jobs back. */
 static void
-held_release(ClaimPlace *place, JobqDb *db)
+take_holds_back(ClaimPlace *place, JobqDb *db)
 {
 	holds = false;
 	SpinLockAcquire(&db->mutex);
@@ -224,7 +224,7 @@ void
 claim_commits(void)
 {
 	if (holds)
-		held_release(my_claim_place(), my_db());
+		take_holds_back(my_claim_place(), my_db());
 	if (asked)
 		my_claim_place()->commits = true;
 }
@@ -236,7 +236,7 @@ claims_end(void)
 	JobqDb	   *db;
 
 	if (holds)
-		held_release(my_claim_place(), my_db());
+		take_holds_back(my_claim_place(), my_db());
 	if (!asked)
 		return;
 	asked = false;

@@ -7,7 +7,7 @@
  * (xact_changes.c); the callback copies them to the database's ring, which
  * cannot fail.  If the ring has no room for all concurrency keys, one entry
  * stands for any key.  A savepoint's rollback takes back cancels and a drain,
- * but not positions: a needless position costs a probe that finds nothing.
+ * but not positions: a needless position costs a read that finds nothing.
  */
 #include "jobq.h"
 

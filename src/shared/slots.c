@@ -191,7 +191,7 @@ slot_wake(Slot *slot)
 }
 
 void
-slot_alert(Slot *slot, int linger_us)
+slot_wake_early(Slot *slot, int linger_us)
 {
 	slot->linger_us = linger_us;
 	slot_wake(slot);

@@ -244,7 +244,7 @@ extern bool slot_takes_jobs(Slot *slot);
  * Wakes its executor before the job is known: the wake-up overlaps with the
  * search for the job.
  */
-extern void slot_alert(Slot *slot, int linger_us);
+extern void slot_wake_early(Slot *slot, int linger_us);
 /* Sets the bit of a cell that is DONE; may be called again. */
 extern void slot_mark_done(Slot *slot, int cell);
 

@@ -53,7 +53,7 @@ find_lane(int32 type_id, int16 priority, int16 sublane)
 }
 
 void
-note_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
+note_position(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 {
 	UnpublishedLane *lane;
 

@@ -3,7 +3,7 @@
  *	  Notes what a transaction changes, for the dispatcher: publish_jobs.h
  *	  publishes it at the end.
  *
- * Enqueue and every other write of the queue call note_key() with the lane
+ * Enqueue and every other write of the queue call note_position() with the lane
  * and position of the row (plain SQL by the trigger in queue_triggers.c).  These
  * calls reserve all memory that the end of the transaction needs.
  */
@@ -15,7 +15,7 @@
 struct BreakerNote;
 
 /* Notes a written row of a lane. */
-extern void note_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
+extern void note_position(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
 
 /*
  * Notes a row, published before, that can't start until another transaction has

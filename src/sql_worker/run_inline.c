@@ -62,8 +62,8 @@ lock_waiting_job(Ledger *ledger, const pg_uuid_t *id, Job *job, bool as_task)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("job %s waits for other jobs", DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id))))));
 	/* an executor may meet the lock, and forget the job: published also by a rollback */
-	note_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
-			 DatumGetInt16(JOB_ATT(job, Q_sublane)), DatumGetTimestampTz(JOB_ATT(job, Q_position)));
+	note_position(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+				  DatumGetInt16(JOB_ATT(job, Q_sublane)), DatumGetTimestampTz(JOB_ATT(job, Q_position)));
 	type = job_type_by_id(JOB_INT(job, Q_type_id));
 	if (type == NULL || (type->handler == NULL && !type->workflow))
 		ereport(ERROR,

@@ -86,10 +86,10 @@ note_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
 
 	if (hash != 0)
 		note_concurrency_key(hash, DatumGetTimestampTz(heap_getattr(tuple, Q_key_since, desc, &isnull)), removed);
-	note_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
-				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
-				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
-				DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
+	note_position(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
+				  DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
+				  DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
+				  DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
 }
 
 /* Publishes the removal of a job to the conductor: of a tick, or awaited by others. */

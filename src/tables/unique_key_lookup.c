@@ -335,7 +335,7 @@ unique_publish_sibling(Table *queue, Job *job)
 		job_from_slot(queue, &other);
 		lane = keys_of(other.values);
 		if (memcmp(JOB_ID(&other), JOB_ID(job), UUID_LEN) != 0)
-			note_key(lane.type_id, lane.priority, lane.sublane, lane.lo);
+			note_position(lane.type_id, lane.priority, lane.sublane, lane.lo);
 	}
 	index_endscan(scan);
 	ExecClearTuple(queue->slot);

@@ -3,9 +3,9 @@
  *	  Assigns a job to an executor: which one can take it, and which counts
  *	  rise.
  *
- * Short jobs are handed out ahead of need, up to a slot's cells.  A job of
- * unknown length goes only to a worker that has no other job.  Jobs of pull
- * types go to claims (claimers.c); the exec worker settles those that are lost.
+ * Short jobs are handed ahead, up to a slot's cells.  A job of unknown length
+ * goes only to a worker that has no other job.  Jobs of pull types go to
+ * claims (claimers.c); the exec worker settles those that are lost.
  */
 #include "jobq.h"
 
@@ -106,7 +106,7 @@ best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, uint
  * one.
  */
 static bool
-waits_for_newcomer(const Executor *e, TypeState *t, const JobRef *ref)
+waits_for_starting_worker(const Executor *e, TypeState *t, const JobRef *ref)
 {
 	return e->ahead_us >= AHEAD_US && job_bars(t, ref, -1, true, NULL) == 0 && worker_may_come(t->role);
 }
@@ -121,7 +121,7 @@ choose_executor(TypeState *t, const JobRef *ref, bool is_short, uint32 *bars)
 	bool		settles = ref_settles(ref);
 	Executor   *e = best_executor(t, ref, is_short, settles, bars);
 
-	if (e == NULL || !is_short || settles || !waits_for_newcomer(e, t, ref))
+	if (e == NULL || !is_short || settles || !waits_for_starting_worker(e, t, ref))
 		return e;
 	*bars = BAR_CAPACITY;
 	return NULL;
@@ -156,7 +156,7 @@ assign_bars(TypeState *t, const JobRef *ref)
 	if (role_of(t, ref, ref_settles(ref)) == NULL)
 		return BAR_CAPACITY;
 	if (t->workflow)
-		return runs_bars(t);
+		return run_starts_bars(t);
 	if (t->pull && !ref_settles(ref))
 		return claimers_bars(t, ref);
 	return choose_executor(t, ref, is_packed(t, ref), &bars) != NULL ? 0 : bars;
@@ -174,7 +174,7 @@ assign_job(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime 
 	if (role_of(t, ref, settles) == NULL)
 		return NO_CAPACITY;
 	if (t->workflow)
-		return runs_assign(t, ref, now);
+		return run_starts_assign(t, ref, now);
 	if (t->pull && !settles)
 		return claimers_assign(t, ref);
 	e = choose_executor(t, ref, is_short, &bars);

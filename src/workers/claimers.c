@@ -277,7 +277,7 @@ void
 claimers_open(QueueScan *scan)
 {
 	reader = scan;
-	if (leases_former_ended())
+	if (former_claims_ended())
 		open_all_types();
 	for (int i = 0; i < nclaimers; i++)
 	{
@@ -378,7 +378,7 @@ claimers_bars(TypeState *t, const JobRef *ref)
 	uint32		bars = limit_bars(t, ref);
 	HandOut		why;
 
-	if (leases_await_former(t, ref))
+	if (former_claims_may_count(t, ref))
 		bars |= BAR_CAPACITY;
 	else if (first_claimer(ref, &why, NULL) == NULL)
 		bars |= why == NO_CLAIM ? BAR_CLAIM : BAR_CAPACITY;
@@ -403,7 +403,7 @@ claimers_assign(TypeState *t, const JobRef *ref)
 		return TENANT_FULL;
 	if (bars & BAR_BATCH)
 		return NO_BATCH;
-	if (leases_await_former(t, ref))
+	if (former_claims_may_count(t, ref))
 		return NO_CAPACITY;
 	c = first_claimer(ref, &why, &behind);
 	if (c == NULL && behind != NULL)

@@ -56,7 +56,7 @@ executors_any(void)
 }
 
 void
-executors_alert(int32 type_id, int linger_us)
+executors_wake_early(int32 type_id, int linger_us)
 {
 	RoleState  *role = running == 0 ? role_of_type(type_id) : NULL;
 
@@ -66,7 +66,7 @@ executors_alert(int32 type_id, int linger_us)
 
 		if (e->slot && e->attached && e->role == role && !e->exec && slot_takes_jobs(e->slot))
 		{
-			slot_alert(e->slot, linger_us);
+			slot_wake_early(e->slot, linger_us);
 			return;
 		}
 	}

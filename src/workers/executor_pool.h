@@ -55,7 +55,7 @@ extern void executor_forget(Executor *e);
  * Wakes the worker that will get a job of this type, which has been committed
  * to an idle queue.
  */
-extern void executors_alert(int32 type_id, int linger_us);
+extern void executors_wake_early(int32 type_id, int linger_us);
 /* Wakes all executors that were handed a job since the last call. */
 extern void executors_wake(void);
 extern bool executors_any(void);

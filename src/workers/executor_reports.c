@@ -141,7 +141,7 @@ collect_cells(Executor *e, MonoTime now)
 }
 
 static void
-bury_executor(Executor *e)
+drop_executor(Executor *e)
 {
 	slot_release(e->slot);
 	executor_forget(e);
@@ -152,7 +152,7 @@ bury_executor(Executor *e)
  * can't connect, or a similar error.
  */
 static bool
-never_came(Executor *e)
+never_attached(Executor *e)
 {
 	pid_t		pid;
 
@@ -202,9 +202,9 @@ executor_reports_take(MonoTime now)
 			changed = true;
 			wait_queue_open(&e->role->wait_queue);
 			executor_take_back(e, true);	/* handed over while it was leaving */
-			bury_executor(e);
+			drop_executor(e);
 		}
-		else if (never_came(e))
+		else if (never_attached(e))
 		{
 			RoleState  *role = e->role;
 			char	   *name = GetUserNameFromId(role->roleid, true);
@@ -212,7 +212,7 @@ executor_reports_take(MonoTime now)
 			strlcpy(role->name, name ? name : "", sizeof(role->name));
 			role->failures = Min(role->failures + 1, 6);
 			role->next_start = now + Min(START_RETRY_US << role->failures, MAX_RETRY_US);
-			bury_executor(e);
+			drop_executor(e);
 		}
 	}
 	return changed;

@@ -66,7 +66,7 @@ recover_refs(int i, int nrefs)
  * for more has taken all of its last answer.
  */
 void
-leases_recover(void)
+former_claims_recover(void)
 {
 	being_read = true;
 	for (int i = 0; i < JobqShmem->nclaims; i++)
@@ -121,7 +121,7 @@ leases_were_read(void)
 }
 
 bool
-leases_await_former(const TypeState *t, const JobRef *ref)
+former_claims_may_count(const TypeState *t, const JobRef *ref)
 {
 	if (nformer == 0)
 		return false;
@@ -136,7 +136,7 @@ leases_await_former(const TypeState *t, const JobRef *ref)
 }
 
 bool
-leases_former_ended(void)
+former_claims_ended(void)
 {
 	bool		ended = former_ended;
 

@@ -18,7 +18,7 @@ extern void former_claims_turn(MonoTime now);
 extern MonoTime former_claims_next_timer(void);
 
 /* Takes over jobs of claims whose transactions a former dispatcher left open. */
-extern void leases_recover(void);
+extern void former_claims_recover(void);
 
 /* True until the rows of the queue have been read for leases (lane_reader.c). */
 extern bool leases_are_being_read(void);
@@ -28,8 +28,8 @@ extern void leases_were_read(void);
  * True if unknown jobs of open claims, which a former dispatcher has answered,
  * may count in a limit of this job: it is not handed out.
  */
-extern bool leases_await_former(const TypeState *t, const JobRef *ref);
+extern bool former_claims_may_count(const TypeState *t, const JobRef *ref);
 /* True, once, when one of these claims has ended. */
-extern bool leases_former_ended(void);
+extern bool former_claims_ended(void);
 
 #endif

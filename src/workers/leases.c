@@ -122,7 +122,7 @@ lease_end(const LeaseRow *row)
 
 /* Notifies the job's type of its cancel, once: its workers send heartbeats. */
 static void
-note_cancel(Lease *lease, const LeaseRow *row)
+note_cancel_asked(Lease *lease, const LeaseRow *row)
 {
 	if (row->cancelled && !lease->cancelled)
 		type_set_notify(type_state(lease->ref.type_id), NOTIFY_CANCEL);
@@ -150,7 +150,7 @@ set_timer(Lease *lease, const LeaseRow *row)
 	lease->lease_us = row->lease_us;
 	lease->expires_at = row->expires_at;
 	lease->session = row->session;
-	note_cancel(lease, row);
+	note_cancel_asked(lease, row);
 	lease_set_timer(lease, until, deadline);
 }
 
@@ -164,7 +164,7 @@ adopt(const JobRef *ref, const LeaseRow *row)
 	MonoTime	deadline = DT_NOEND;
 
 	lease->noted = true;		/* rate windows are read from rows */
-	note_cancel(lease, row);	/* the former dispatcher may not have done so */
+	note_cancel_asked(lease, row);	/* the former dispatcher may not have done so */
 	lease_note_known(ref);
 	lease->expires_at = row->expires_at;
 	lease->lease_us = row->lease_us;

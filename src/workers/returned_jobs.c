@@ -23,9 +23,9 @@ typedef struct Held
 } Held;
 
 static MemoryContext lasting;
-static LaneKeys *probes;		/* to be read again */
-static int	nprobes = 0;
-static int	probes_size = 0;
+static LaneKeys *rereads;		/* to be read again */
+static int	nrereads = 0;
+static int	rereads_size = 0;
 static Held *held;
 static int	nheld = 0;
 static int	held_size = 0;
@@ -42,25 +42,25 @@ returned_jobs_init(MemoryContext context, JobqDb *db)
  * Makes inbox_apply read these keys, as if a commit had published them.
  */
 static void
-probe_again(const LaneKeys *keys)
+read_again(const LaneKeys *keys)
 {
-	if (nprobes == probes_size)
-		probes = grow_array(lasting, probes, &probes_size, sizeof(LaneKeys));
-	probes[nprobes++] = *keys;
+	if (nrereads == rereads_size)
+		rereads = grow_array(lasting, rereads, &rereads_size, sizeof(LaneKeys));
+	rereads[nrereads++] = *keys;
 }
 
 bool
-probes_pending(void)
+rereads_pending(void)
 {
-	return nprobes > 0;
+	return nrereads > 0;
 }
 
 const LaneKeys *
-take_probes(int *n)
+take_rereads(int *n)
 {
-	*n = nprobes;
-	nprobes = 0;
-	return probes;
+	*n = nrereads;
+	nrereads = 0;
+	return rereads;
 }
 
 void
@@ -71,7 +71,7 @@ forget_job(const JobRef *ref)
 	if (k == NULL)
 		return;
 	if (k->again)
-		probe_again(&k->newer);
+		read_again(&k->newer);
 	known_delete_item(known_jobs, k);
 }
 
@@ -81,7 +81,7 @@ reread_job(const JobRef *ref)
 	LaneKeys	keys = {ref->type_id, ref->priority, ref->sublane, ref->position, ref->position};
 
 	forget_job(ref);
-	probe_again(&keys);
+	read_again(&keys);
 }
 
 /* ---------- back to the lane ---------- */

@@ -43,12 +43,12 @@ extern void held_drop(const pg_uuid_t *id);
 extern void held_forget(void);
 extern MonoTime returned_jobs_next_timer(MonoTime now);
 
-extern bool probes_pending(void);
+extern bool rereads_pending(void);
 
 /*
  * Returns the keys and forgets them; the array lasts until the next
- * probe_again.
+ * read_again.
  */
-extern const LaneKeys *take_probes(int *n);
+extern const LaneKeys *take_rereads(int *n);
 
 #endif

@@ -29,7 +29,7 @@ static JobqDb *db;
 static bool former = false;		/* the conductor starts runs of a former dispatcher */
 
 void
-runs_init(MemoryContext context, JobqDb *mine)
+run_starts_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	run_take_back_all(db);
@@ -45,13 +45,13 @@ await_conductor(void)
 }
 
 uint32
-runs_bars(TypeState *t)
+run_starts_bars(TypeState *t)
 {
 	return type_full_limits(t, -1, true) | (await_conductor() ? BAR_CAPACITY : 0);
 }
 
 HandOut
-runs_assign(TypeState *t, const JobRef *ref, MonoTime now)
+run_starts_assign(TypeState *t, const JobRef *ref, MonoTime now)
 {
 	uint32		full = type_full_limits(t, -1, true);
 	RunStart	start = {
@@ -78,13 +78,13 @@ runs_assign(TypeState *t, const JobRef *ref, MonoTime now)
 }
 
 bool
-runs_pending(void)
+run_starts_pending(void)
 {
 	return db->run_starts.taken;
 }
 
 void
-runs_open(void)
+run_starts_open(void)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;

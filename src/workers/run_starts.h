@@ -9,14 +9,14 @@
 #include "shared/slots.h"
 #include "workers/assign_job.h"
 
-extern void runs_init(MemoryContext context, JobqDb *db);
+extern void run_starts_init(MemoryContext context, JobqDb *db);
 /* Hands a run to the conductor, and starts one if there is none. */
-extern HandOut runs_assign(TypeState *t, const JobRef *ref, MonoTime now);
+extern HandOut run_starts_assign(TypeState *t, const JobRef *ref, MonoTime now);
 /* Returns the reasons for which no run starts now, as in job_bars.h. */
-extern uint32 runs_bars(TypeState *t);
+extern uint32 run_starts_bars(TypeState *t);
 /* True if the conductor has made room. */
-extern bool runs_pending(void);
+extern bool run_starts_pending(void);
 /* Opens the wait queues of workflows when it has. */
-extern void runs_open(void);
+extern void run_starts_open(void);
 
 #endif

@@ -103,7 +103,7 @@ sql_workers(void)
 }
 
 static bool
-has_newcomer(RoleState *role)
+has_starting_worker(RoleState *role)
 {
 	for (int i = 0; i < executors_end; i++)
 	{
@@ -118,7 +118,7 @@ worker_may_come(RoleState *role)
 {
 	MonoTime	now;
 
-	if (has_newcomer(role))
+	if (has_starting_worker(role))
 		return true;
 	now = mono_now();
 	return sql_workers() < sql_workers_allowed(db) && role->next_start <= now && next_start <= now;
@@ -251,7 +251,7 @@ executors_balance(MonoTime now)
 		one_waits = true;
 		if (role->waiting_since == 0)
 			role->waiting_since = now;
-		if (has_newcomer(role) || role->next_start > now || next_start > now ||
+		if (has_starting_worker(role) || role->next_start > now || next_start > now ||
 			(exec && has_exec_worker()))
 			continue;
 		if (!exec && sql_workers() >= allowed)
@@ -277,7 +277,7 @@ executors_next_timer(MonoTime now)
 
 		if (role->waiting_since == 0)
 			continue;
-		if (has_newcomer(role))
+		if (has_starting_worker(role))
 			continue;			/* its attachment or end wakes the dispatcher */
 		if (role->next_start > now || next_start > now)
 			next = Min(next, Max(role->next_start, next_start));

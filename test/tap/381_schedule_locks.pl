@@ -159,6 +159,23 @@ is(one(q{SELECT failures || ' ' || status FROM jobq.schedules WHERE name = 'retr
 is(one("SELECT status FROM jobq.jobs WHERE id = '$last'"), 'pending', 'and waits again');
 one(q{SELECT jobq.unschedule('retried'), jobq.cancel_jobs('pulled')});
 
+# ---------- the database turns into a copy while work waits for a lock ----------
+
+$gate->query_safe('SELECT pg_advisory_lock(1)');
+one(q{SELECT jobq.schedule('held', 'after 1s', 'gated'), jobq.schedule('beside', '* * * * * *', 'note')});
+wait_for_sql($node, q{SELECT status = 'running' FROM ticked WHERE schedule = 'held'}, 'its job runs');
+$holder->query_safe(q{BEGIN; SELECT FROM jobq.schedules WHERE name = 'held' FOR UPDATE});
+$gate->query_safe('SELECT pg_advisory_unlock(1)');
+wait_for_sql($node, q{SELECT status = 'completed' FROM ticked WHERE schedule = 'held'}, 'and ends behind a lock');
+runs_on('beside', 'the conductor has met the lock');
+one(q{BEGIN; SELECT jobq.pause_schedule('beside'); UPDATE jobq.home SET database = database; COMMIT});
+my $since = one('SELECT clock_timestamp()');
+wait_for_sql($node, "SELECT wait_event_type = 'Extension' AND state_change > '$since'::timestamptz + interval '1 s' FROM pg_stat_activity WHERE backend_type = 'jobq conductor'",
+	'it sleeps between its looks at a copy');
+$holder->query_safe('COMMIT');
+one('SELECT jobq.adopt()');
+runs_on('held', 'and goes on after adopt()');
+
 $gate->quit;
 $holder->quit;
 unlike(slurp_file($node->logfile), qr/could not take its turn/, 'each turn was taken');
