@@ -52,6 +52,15 @@ from jobq.enqueue import _OPTIONS, Options
 print(sorted(set(Options.__annotations__) ^ {*_OPTIONS, "traceparent"}))
 END
 
+is(output_of("$top/clients/python", <<'END'), join("\n", map { "payloads is a $_, no list of payloads" } qw(str dict)), 'payloads are a list');
+from jobq import enqueue_many
+for payloads in ["text", {"to": "ada"}]:
+    try:
+        enqueue_many(None, "mail", payloads)
+    except TypeError as error:
+        print(error)
+END
+
 # Heartbeats that nothing waits for: ten in a second at most, in the order of the ids.
 my @beats = split /\n/, output_of("$top/clients/python", <<'END');
 import asyncio, time, uuid

@@ -102,6 +102,8 @@ def enqueue_many(connection: Any, job_type: str, payloads: Sequence[Any], *, tra
 
     Options are those of `enqueue`, without `unique_key`, `unique_for` and `on_conflict`.
     """
+    if isinstance(payloads, (str, bytes, dict)):
+        raise TypeError(f"payloads is a {type(payloads).__name__}, no list of payloads")
     unknown = set(options) - (set(_OPTIONS) - {"unique_key", "unique_for", "on_conflict"})
     if unknown:
         raise TypeError(f"enqueue_many() has no option {sorted(unknown)[0]!r}")

@@ -461,7 +461,7 @@ class Worker:
         if not handler.batch:
             return [value]
         if not isinstance(value, (list, tuple)) or len(value) != len(jobs):
-            wrong = TypeError(f"the handler of {jobs[0].type} must return a list of {len(jobs)} results")
+            wrong = Permanent(f"the batch handler returned no list of {len(jobs)} results")
             return [wrong] * len(jobs)
         return list(value)
 
