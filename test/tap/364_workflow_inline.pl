@@ -41,7 +41,9 @@ workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "ac
   {"key": "j", "after": ["m", "no"]}, {"key": "z", "job_type": "act", "after": ["j"], "payload": {"result": {"$": "$.tasks.m.result"}}}]');
 # the first map of this session: its functions are read now
 workflow('mapped', '[{"key": "m", "job_type": "act", "map": "$.input.list", "payload": {"result": {"$": "$.item"}}}]');
-like(inline('mapped', '{"list": [4]}', 'SET LOCAL standard_conforming_strings = off; '), qr/^completed [{]"m": .4/, 'in a session with backslashes in strings');
+my $standard = $node->safe_psql('postgres', 'SHOW server_version_num') >= 190000;   # only standard strings
+like(inline('mapped', '{"list": [4]}', $standard ? '' : 'SET LOCAL standard_conforming_strings = off; '),
+	qr/^completed [{]"m": .4/, 'in a session with backslashes in strings');
 is(inline('wide', '{"list": [{"result": 1}, {"result": 2}, {"result": 3}]}'),
 	'completed {"z": [1, 2, 3]}|a:completed j:completed m:completed m.0:completed m.1:completed m.2:completed no:skipped z:completed|a m.0 m.1 m.2 z|0|0',
 	'a map, a condition, a join');
