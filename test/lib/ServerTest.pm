@@ -15,7 +15,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes ();
 
-our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher restart_dispatcher dispatcher jobq_pids freeze measure wait_status seconds_of
+our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher wait_partitions restart_dispatcher dispatcher jobq_pids freeze measure wait_status seconds_of
   sleeper_types sqlstate_is errors_of seed setseed state_function);
 
 # Returns a server that is not started and has no extension.
@@ -94,6 +94,16 @@ sub wait_dispatcher
 	wait_for_sql($node, "SELECT count(*) = 1 AND min(pid) <> " . ($former // 0) .
 		  " FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = '$db'", $what);
 	return dispatcher($node, $db);
+}
+
+# Waits until maintenance has made the partitions of database postgres and has left: meanwhile it
+# holds locks and commits.
+sub wait_partitions
+{
+	my ($node) = @_;
+
+	return wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())
+	  AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')}, 'maintenance has made its partitions');
 }
 
 # Ends the dispatcher of database postgres, and returns when the next one has made two turns.  That

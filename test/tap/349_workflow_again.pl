@@ -121,7 +121,7 @@ workflow('files', '[{"key": "a", "job_type": "makes"}, {"key": "p", "job_type": 
   {"key": "z", "job_type": "act", "after": ["p"], "payload": {"result": {"$[]": "$.tasks.a.artifacts[*].key"}}}]');
 $run = start_run('files');
 ($id, $token) = claim_one();
-wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions()) AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')}, 'maintenance has made its partitions');
+wait_partitions($node);
 foreach my $table ('history', 'artifacts')
 {
 	my $expire = "UPDATE jobq.$table SET expires_at = now() - interval '40 days' WHERE workflow_id = '$run'";

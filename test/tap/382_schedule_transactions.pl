@@ -35,6 +35,7 @@ CREATE FUNCTION missed(name text, seconds int, catch_up text, tenant text DEFAUL
 $$;
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+wait_partitions($node);   # a tick that meets a lock has a transaction of the small kind
 
 sub wal_position { return scalar_of('SELECT pg_current_wal_insert_lsn()'); }
 

@@ -26,9 +26,7 @@ sub job { return one('SELECT status, attempts, runs FROM jobq.jobs'); }
 sub crash_after
 {
 	my ($sql, $status) = @_;
-	# maintenance, which flushes its commits, has done what is due
-	$node->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())
-	  AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')}) or die 'maintenance';
+	wait_partitions($node);   # maintenance flushes its commits
 	my $writer = one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
 
 	kill 'STOP', $writer;

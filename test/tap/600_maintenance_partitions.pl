@@ -45,11 +45,13 @@ unlike(slurp_file($node->logfile), qr/jobq maintenance\S* (ERROR|FATAL|WARNING|L
 
 # A change of types has maintenance run once, not for ever.
 my $log = -s $node->logfile;
-my $loops = $node->safe_psql('postgres', q{SELECT jobq.create_job_type('once', 'sleeper(jsonb)'); SELECT loops FROM jobq.stat_dispatcher}) =~ s/^\n//r;
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('once', 'sleeper(jsonb)')});
+$node->wait_for_log(qr/starting background worker process "jobq maintenance/, $log);
+my $loops = $node->safe_psql('postgres', 'SELECT loops FROM jobq.stat_dispatcher');
 wait_for_sql($node, "SELECT loops >= $loops + 5 FROM jobq.stat_dispatcher", 'a few turns later');
 wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'", 'it has left');
 my $starts = () = slurp_file($node->logfile, $log) =~ /starting background worker process "jobq maintenance/g;
-ok($starts >= 1 && $starts <= 3, "it has run, at most thrice: $starts");
+cmp_ok($starts, '<=', 3, 'it has run thrice at most');
 
 # Expired partitions are dropped before others are made: no job that ends waits for the rest.
 $node->safe_psql('postgres', <<'END');

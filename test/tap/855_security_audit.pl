@@ -96,8 +96,7 @@ is(sql("SELECT client_addr IS NULL FROM jobq.audit WHERE object = '$id'"), 't', 
 
 # ---------- how long ----------
 
-wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())
-  AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')}, 'maintenance has made its partitions');
+wait_partitions($node);
 sql(q{SELECT jobq_internal._ensure_audit_partition(now() - interval '14 months'), jobq_internal._ensure_audit_partition(now() - interval '2 months')});
 sql(q{INSERT INTO jobq.audit (ts, by, action, object_type) VALUES (now() - interval '14 months', 'old', 'a', 'job'), (now() - interval '2 months', 'recent', 'a', 'job')});
 sql('SELECT jobq_internal._maintain()');
