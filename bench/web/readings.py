@@ -244,23 +244,25 @@ ONE = {"one_live": "SELECT id FROM jobq.queue LIMIT %d", "one_dead": "SELECT id 
 LOAD_BULK = 10   # jobs of a call of load
 
 
-def requests(scene: Scene) -> List[Any]:
-    """(name, paths) of what must be fast."""
+def requests(scene: Scene, web: Web) -> List[Any]:
+    """(name, paths) of what must be fast.  A cursor is a key and the mark of its list."""
     share = str(min(100, 2e5 / scene.p["history"]))   # percent
     ids = {name: scene.place.session.query(sql.replace("{share}", share) % 100) for name, sql in ONE.items()}
     found = [(name, ["/api/v1/jobs/" + i for i in each]) for name, each in ids.items()]
     found += [("overview", ["/api/v1/overview"]), ("list", ["/api/v1/jobs"])]
     found += [("list_" + status, ["/api/v1/jobs?status=" + status]) for status in LISTED]
-    return found + [("list_page", ["/api/v1/jobs?cursor=" + i for i in ids["one_past"]])]
+    with web.connection() as connection:
+        mark = connection.get("/api/v1/jobs?limit=1").json()["next"].split("_")[1]
+    return found + [("list_page", ["/api/v1/jobs?cursor=%s_%s" % (i, mark) for i in ids["one_past"]])]
 
 
 def api(scene: Scene) -> Metrics:
     """Requests at a fixed rate, then lists by other filters one by one, all while jobs run at theirs."""
     p, place = scene.p, scene.place
-    wanted = requests(scene)
-    if any(not paths for _, paths in wanted):
-        raise RuntimeError("nothing to ask for: %s" % [name for name, paths in wanted if not paths])
     with scene.web() as web:
+        wanted = requests(scene, web)
+        if any(not paths for _, paths in wanted):
+            raise RuntimeError("nothing to ask for: %s" % [name for name, paths in wanted if not paths])
         jobs = clients.feeding(place, "row", {"rate": p["rate"], "seconds": 3600, "connections": 16, "bulk": LOAD_BULK}, ROWS)
         time.sleep(p["settle"])
         client.offer(web, wanted, p["asked"], len(wanted) * 2 / p["asked"], 8)
